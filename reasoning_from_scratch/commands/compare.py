@@ -127,7 +127,8 @@ def compare_command(options: CompareOptions) -> None:
     rows = table_rows(best, options)
     out = Path(options.out)
     write_csv(out / "compare.csv", [vars(row) for row in rows])
-    table = markdown(rows, options)
+    a_run = next(iter(done.values()))
+    table = markdown(rows, options, a_run[-1].get("eval_problems", options.eval_limit))
     (out / "compare.md").write_text(table, encoding="utf-8")
     plot_bands({recipe: list(runs.values()) for recipe, (_, runs) in best.items()}, out)
     forest = plot_forest(rows, best, options, out)
@@ -347,8 +348,9 @@ def late_share(rows: Sequence[dict]) -> float:
     return fmean(row["env/all/correct"] for row in last_third(rows))
 
 
-def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
-    """The table, best recipe first, below lines that explain the settings and the columns."""
+def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str:
+    """The table, best recipe first, below lines that explain the settings and the columns.
+    `problems`: how many are held out and asked."""
     first = options.baseline or options.recipes[0]
     chosen = (
         f" lr: for each recipe the one of {', '.join(f'{lr:g}' for lr in options.lrs)} with the "
@@ -360,7 +362,7 @@ def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
         f"{options.model}: {counted(options.steps, 'step')} x "
         f"{counted(options.problems_per_step, 'problem')} x {options.rollouts} rollouts, "
         f"seeds 0 to {options.seeds - 1}. greedy: accuracy on "
-        f"{options.eval_limit} held-out problems at the end (before: at the start). rollouts: "
+        f"{problems} held-out problems at the end (before: at the start). rollouts: "
         f"correct answers among those of the last third of the steps.{chosen} vs {first}: the "
         "difference of the column before it, seed by seed. s.e.: standard error over seeds of the "
         "column before it. tokens: sampled in all, per run."

@@ -58,10 +58,12 @@ def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
 
 
 def trained_with(name: str) -> TrainConfig | None:
-    """The configuration of a run. For a game's player, known by its name: what suits the game."""
+    """The configuration of a run. For a game's player, known by its name: what suits the game.
+    What `rfs serve` trains has no problems of its own, and is measured like any model."""
     run, _ = run_and_save(name)
     if run:
-        return RunFolder(run).read_config()
+        config = RunFolder(run).read_config()
+        return config if config.problems else None
     for environment, game in GAMES.items():
         if Path(name).name.startswith(game["model"]):
             usual_length = EvaluateOptions.max_new_tokens  # the player's own is not recorded

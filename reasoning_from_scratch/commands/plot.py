@@ -22,6 +22,7 @@ from reasoning_from_scratch.report.metrics import (
     TOKENS,
 )
 from reasoning_from_scratch.report.picture_files import save_picture
+from reasoning_from_scratch.report.run_files import by_step, is_number
 from reasoning_from_scratch.text import read_lines
 
 CURVES = {
@@ -91,7 +92,7 @@ def named(folders: Sequence[str | Path]) -> dict[str, Path]:
 def line_of(rows: list[dict], key: str, label: str) -> Line:
     if key == "eval_acc":
         rows = [found for row in rows for found in evaluations_in(row)]
-    points = [(step_of(row, key), row[key]) for row in rows if row.get(key) is not None]
+    points = [(step_of(row, key), row[key]) for row in rows if is_number(row.get(key))]
     steps, values = ([point[i] for point in points] for i in (0, 1))
     return Line(label, steps, values, dots=key == "eval_acc")
 
@@ -105,7 +106,7 @@ def step_of(row: dict, key: str) -> int:
 def metrics_of(folder: str | Path) -> list[dict]:
     if Path(folder).suffix == ".csv":
         return metrics_of_csv(Path(folder))
-    rows = read_lines(Path(folder) / "metrics.jsonl")
+    rows = by_step(read_lines(Path(folder) / "metrics.jsonl"))
     if not rows:
         raise UserError(f"{folder} has no metrics.jsonl with a step in it; give a run folder")
     return rows

@@ -206,7 +206,7 @@ def preflight(options: PreflightOptions) -> int:
     summary = preflight_summary(model, tokenizer, chosen, asked, num_problems=count, progress=True)
     print(figures_table(summary))
     longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit
-    print(cost_table(model, summary, longest, options))
+    print(cost_table(model, summary, min(longest, context), options))
     if not summary.can_work:
         print(f"\nan example answer:\n{visible(summary.example[-600:])}")
     tasks = task_figures(summary.problems, summary.rows, options.rollouts)

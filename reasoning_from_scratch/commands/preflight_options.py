@@ -31,6 +31,10 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
     def check(self) -> str:
         """Refuses what cannot be loaded, before torch is imported; returns the model's name."""
         check_model_name(self.model)
+        for name in ("num_problems", "problems_per_step", "max_new_tokens", "sample_rows"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"--{name.replace('_', '-')} is {value}, but must be at least 1")
         if self.problems is not None:
             check_set(self.problems)
         if self.environment and self.reward:

@@ -14,8 +14,10 @@ def seen_to_work(asked: TrainConfig, folder: str, rows: list[dict]) -> str:
     tokens = sum(row["env/all/total_ac_tokens"] for row in rows)
     correct = sum(row["env/all/correct"] * row["env/all/total_episodes"] for row in rows)
     speed = tokens / max(sum(row["time/sampling"] for row in rows), 1e-9)
+    sampled = f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct"
+    learned = f"{counted(answers, 'worked solution')} of {tokens:,} tokens"
     seen = {
-        "sampled": f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct",
+        **({"learned": learned} if asked.is_supervised else {"sampled": sampled}),
         "gradient": gradient(rows),
         "saved": f"rfs train --resume {folder} --steps N continues from here",
         "full run": full_run(asked, rows),
@@ -48,11 +50,15 @@ def full_run(asked: TrainConfig, rows: list[dict]) -> str:
     happen only once."""
     full, small = resolved(replaced(asked, smoke=False)), resolved(asked)
     seconds = sum(rows[-1].get(f"time/{stage}") or 0.0 for stage in ("sampling", "reward", "train"))
-    larger = full.problems_per_step * full.rollouts / (small.problems_per_step * small.rollouts)
-    longer = full.max_new_tokens / small.max_new_tokens
+    larger, longer = full.problems_per_step / small.problems_per_step, 1.0
+    each = f"{full.problems_per_step} worked solutions"
+    if not full.is_supervised:
+        larger *= full.rollouts / small.rollouts
+        longer = full.max_new_tokens / small.max_new_tokens
+        each = f"{full.problems_per_step} x {full.rollouts} answers"
     seconds *= full.steps * larger * longer
     time = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
     return (
-        f"without --smoke, {counted(full.steps, 'step')} of {full.problems_per_step} x "
-        f"{full.rollouts} answers take {'at most' if longer > 1 else 'about'} {time} here"
+        f"without --smoke, {counted(full.steps, 'step')} of {each} take "
+        f"{'at most' if longer > 1 else 'about'} {time} here"
     )

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from tyro.conf import OmitArgPrefixes
@@ -154,6 +155,12 @@ def config_and_flags(
     check_loss_fn(flags.loss_fn, config)
     if resume:
         check_void(config)
+        moved = config.log_path and Path(config.log_path).resolve() != Path(resume).resolve()
+        if config.overwrite or ("log_path" in config.given and moved):
+            raise UserError(
+                "--resume continues a run in its own folder: drop --overwrite and --log-path, or "
+                f"begin another run with its weights: --model {resume} --log-path FOLDER"
+            )
     return config, flags
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import quote
 
 from reasoning_from_scratch.files.saved_models import evaluations_in
-from reasoning_from_scratch.text import read_lines, read_values
+from reasoning_from_scratch.text import read_lines
 
-from .run_files import RunFiles, by_step, ends, last_written, numbers
+from .run_files import RunFiles, by_step, configs_in, current, ends, last_written, numbers
 from .settings import DEFAULTS, differing, in_words
 
 SHOWN = 8  # the most recently active ones
@@ -81,5 +81,4 @@ def _read(folder: Path) -> OtherRun | None:
         return None
     there = (folder / "report.html").is_file()
     page = f"../{quote(os.fsencode(folder.name))}/report.html" if there else ""
-    config = read_values(folder / "config.json")
-    return OtherRun(folder.name, page, metrics, config) if metrics else None
+    return OtherRun(folder.name, page, metrics, current(configs_in(folder))) if metrics else None

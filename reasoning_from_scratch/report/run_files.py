@@ -1,7 +1,7 @@
 """Reads a run folder: whatever is there, even while the run is still writing to it."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -46,7 +46,7 @@ PROBES = {
 @dataclass
 class RunFiles:
     folder: Path
-    config: dict[str, Any]
+    configs: list[dict[str, Any]]  # the first one, and what each resumption changed
     metrics: list[dict]  # one per step, in order
     probes: list[dict]  # of the shown steps, in order
     checkpoints: list[dict]
@@ -59,6 +59,10 @@ class RunFiles:
         return self.folder.resolve().name
 
     @property
+    def config(self) -> dict[str, Any]:
+        return current(self.configs)
+
+    @property
     def on_policy(self) -> bool:
         """Whether every rollout is trained on once, by the weights that sampled it."""
         usual = {"epochs": 1, "num_substeps": 1, "max_steps_off_policy": 0}
@@ -67,20 +71,39 @@ class RunFiles:
     @property
     def evaluators(self) -> list[str]:
         """The names of your own evaluators, including those added when the run was resumed."""
-        resumed = has_shape(self.config, {"resumed": [{"changed": dict}]})
-        changes = [entry["changed"] for entry in self.config["resumed"]] if resumed else []
         named = [
             evaluator_name(name)
-            for values in [self.config, *changes]
+            for values in self.configs
             if has_shape(values, {"evaluators": [str]})
             for name in values["evaluators"]
         ]
         return list(dict.fromkeys(named))
 
 
+def configs_in(folder: Path) -> list[dict[str, Any]]:
+    """The configuration with which a run began, and the changes of each resumption."""
+    first = read_values(folder / "config.json")
+    if not has_shape(first, {"resumed": [{"changed": dict}]}):
+        return [first]
+    return [first, *(entry["changed"] for entry in first["resumed"])]
+
+
+def current(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What holds now: the first configuration with all changes since."""
+    return {name: value for values in configs for name, value in values.items()}
+
+
+def is_run(folder: Path) -> bool:
+    """A run may have no metrics yet. An exported model has a config.json, too: of transformers."""
+    if (folder / "metrics.jsonl").exists():
+        return True
+    config = folder / "config.json"
+    return config.exists() and "model_type" not in read_values(config)
+
+
 def newest_run(folder: Path) -> Path:
     """The most recently active run. Rewriting an old run's report does not make it newer."""
-    runs = [path.parent for path in folder.glob("*/config.json")]
+    runs = [path.parent for path in folder.glob("*/config.json") if is_run(path.parent)]
     if not runs:
         raise UserError(f"there is no run in {folder.resolve()}; give the folder of one")
     return max(runs, key=last_written)
@@ -93,11 +116,11 @@ def last_written(run: Path) -> float:
 
 def read_run(folder: str | Path) -> RunFiles:
     folder = Path(folder)
-    if not (folder / "metrics.jsonl").exists() and not (folder / "config.json").exists():
+    if not is_run(folder):
         raise UserError(f"no run in {folder}: it has no metrics.jsonl; give a run's log_path")
     return RunFiles(
         folder=folder,
-        config=read_values(folder / "config.json"),
+        configs=configs_in(folder),
         metrics=by_step(read_lines(folder / "metrics.jsonl")),
         probes=by_step(
             row for row in read_evenly(folder / PROBES_FILE, SHOWN_PROBES) if has_shape(row, PROBES)

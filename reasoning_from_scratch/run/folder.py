@@ -144,7 +144,7 @@ class RunFolder:
         """Delete what a run writes, and nothing else that may be in the folder."""
         for pattern in (*WRITTEN, *TRACES):
             for path in self.path.glob(pattern):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                delete(path)
 
     def open_log(self) -> None:
         """Also send the log to logs.log, which begins with the command and the messages from
@@ -261,7 +261,7 @@ class RunFolder:
             number = int(found[2] or found[4]) if found else -1
             again = step + 1 if found and found[0].startswith(("eval_", "iteration_")) else step
             if path.parent != self.path or (found and number >= again):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                delete(path)
 
     def sync(self) -> None:
         """Make the lines so far durable: a save must not outlive the metrics of its steps."""
@@ -277,6 +277,14 @@ class RunFolder:
         lines = [json_line({n: getattr(r, n) for n in names}) for r in rollouts]  # NaN as null
         path.write_text("".join(line + "\n" for line in lines))
         return path
+
+
+def delete(path: Path) -> None:
+    """A file, a folder with all that is in it, or a link, but not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def steps_before(path: Path, step: float, needed: set[str]) -> list[dict]:

@@ -14,15 +14,21 @@ ON_THE_HUB = {
     "reasoning": "Qwen/Qwen3-0.6B",
     "instruct": "Qwen/Qwen3-0.6B",
 }
+RL_TAGS = "reinforcement-learning, rlvr, "
 # Names without folders: whoever reads the page has other ones.
 OPTIONS = "recipe model problems steps problems_per_step rollouts max_new_tokens lr seed".split()
 
 
 def model_card(
-    config: TrainConfig, run: str, batch: int, scores: Mapping[str, tuple[float, int]]
+    config: TrainConfig,
+    run: str,
+    batch: int,
+    episodes: int,
+    scores: Mapping[str, tuple[float, int]],
 ) -> str:
-    """`scores`: of each held-out set that these weights have answered, the share of correct answers
-    and the number of problems."""
+    """`episodes`: how many answers were sampled, or worked solutions learned. `scores`: of each
+    held-out set that these weights have answered, the share of correct answers and the number of
+    problems."""
     begun = spoken_origin(config.load_checkpoint_path or config.model)
     base = f"base_model: {begun}\n" if begun.count("/") == 1 else ""
     options = " ".join(
@@ -31,18 +37,20 @@ def model_card(
     )
     figures = [spoken_score(name, *score) for name, score in scores.items()]
     problems = spoken_origin(str(config.problems))
-    answers = batch * config.problems_per_step * config.rollouts
+    how, what, tags = "by reinforcement learning with verifiable rewards", "answers", RL_TAGS
+    if config.is_supervised:
+        how, what, tags = "on worked solutions", "worked solutions", ""
     return f"""---
 library_name: transformers
 pipeline_tag: text-generation
-{base}tags: [reinforcement-learning, rlvr, {config.recipe}]
+{base}tags: [{tags}{config.recipe}]
 ---
 # {run}, after {batch} of {config.steps} steps
 
-A language model trained by reinforcement learning with verifiable rewards.
+A language model trained {how}.
 
 - It started from `{begun}`.
-- Recipe `{config.recipe}`, on problems of `{problems}`: {answers:,} answers.
+- Recipe `{config.recipe}`, on problems of `{problems}`: {episodes:,} {what}.
 - Held-out accuracy: {"; ".join(figures) or "not measured at this step"}.
 
 To train one like it with the package `reasoning_from_scratch`:

@@ -83,5 +83,7 @@ class Saves:
     def write_card(self, path: Path) -> None:
         batch, (measured, scores) = int(path.name), self.scores
         known = scores if measured == batch else {}
-        card = model_card(self.config, self.folder.path.resolve().name, batch, known)
+        rows = [row for row in self.folder.rows if row["step"] < batch]
+        episodes = sum(row["env/all/total_episodes"] for row in rows)
+        card = model_card(self.config, self.folder.path.resolve().name, batch, episodes, known)
         write_whole(path / CARD_FILE, card)

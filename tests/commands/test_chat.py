@@ -156,3 +156,11 @@ def test_a_tiny_model_says_what_it_can_be_asked_and_is_right(model, monkeypatch,
     assert "\\boxed{32}" in captured.out
     assert captured.err.count("The model cannot understand that") == 1
     assert 'it has not learned "capital"' in captured.err
+
+
+def test_bytes_that_are_no_text_are_read_as_question_marks(monkeypatch, capsys):
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(b"Compute \xff 1 + 2.\n"), "utf-8")
+    )
+    chat.chat(ChatOptions(model="tiny"))
+    assert "boxed" in capsys.readouterr().out

@@ -214,7 +214,8 @@ def test_table_by_hand():
     assert row.gain == pytest.approx(0.25) and row.gain_error == pytest.approx(0.05)  # .2, .3
     assert (row.tokens, row.minutes, row.lr) == (200, 1, 5e-5)
     alone = table("grpo", [run(0.1, 0.4)], [run(0.1, 0.4)])
-    text = markdown([alone, row], CompareOptions(recipes=("grpo", "dapo")))
+    text = markdown([alone, row], CompareOptions(recipes=("grpo", "dapo")), 12)
+    assert "accuracy on 12 held-out problems" in text
     assert text.index("| dapo") < text.index("| grpo") and "vs grpo" in text  # best first
     shares = ["60.0%", "20.0%", "15.0%", "5.0%", "60.0%", "10.0%", "25.0%", "5.0%", "20.0%"]
     assert cells(text, "dapo") == ["dapo", "5e-05", *shares, "200", "1.0"]

@@ -83,6 +83,14 @@ def test_the_final_evaluation_is_drawn_after_the_last_step(trained):
     assert list(line.get_xdata()) == [1, 2, 3, 4]
 
 
+def test_lines_of_another_program_are_left_out(tmp_path, trained):
+    lines = (trained / "metrics.jsonl").read_text()
+    others = '{"loss": 1}\n{"step": "1", "eval_acc": 0.5}\n{"step": 9, "env/all/correct": "x"}\n'
+    (tmp_path / "metrics.jsonl").write_text(others + lines)
+    (line,) = panels(draw_runs([tmp_path]))["reward"].lines
+    assert list(line.get_xdata()) == [1, 2, 3, 4]
+
+
 BOOKS = """step,total_steps,loss,reward_avg,tokens_per_sec,avg_response_len,entropy_avg,eval_acc
 1,4,0.1,0.25,90,100.5,0.5,
 2,4,,0.5,90,101.5,nan,15.5

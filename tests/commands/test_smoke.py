@@ -38,6 +38,13 @@ def test_what_was_seen(changes, says):
     assert says in seen_to_work(asked, "runs/x", [ROW | changes] * 2)
 
 
+def test_worked_solutions_are_learned_and_not_sampled():
+    asked = configure("sft", model="base", smoke=True, max_new_tokens=64)
+    said = seen_to_work(asked, "runs/x", [ROW | {"time/sampling": 0.0}] * 2)
+    assert "learned   16 worked solutions of 800 tokens" in said and "sampled" not in said
+    assert "of 8 worked solutions take about" in said
+
+
 def test_a_small_run_ends_with_it(tmp_path, capsys):
     assert cli.main(["train", "--smoke", "--log-path", str(tmp_path / "run")]) == 0
     out = capsys.readouterr().out

@@ -29,6 +29,18 @@ SMALL = [
 ]
 
 
+def test_resume_does_not_begin_another_run(toy_everywhere, tmp_path, capsys):  # noqa: F811
+    run = str(tmp_path / "run")
+    assert cli.main(["train", *SMALL, "--log-path", run]) == 0
+    before = (tmp_path / "run" / "config.json").read_text()
+    for words in (["--log-path", str(tmp_path / "other")], ["--overwrite"]):
+        assert cli.main(["train", "--resume", run, "--steps", "3", *words]) == 2
+        assert "--resume continues a run in its own folder" in capsys.readouterr().err
+    assert (tmp_path / "run" / "config.json").read_text() == before
+    same = ["--log-path", f"{tmp_path}/x/../run"]
+    assert cli.main(["train", "--resume", run, "--steps", "3", *same]) == 0
+
+
 def test_train_then_resume_then_refuse(toy_everywhere, tmp_path, capsys):  # noqa: F811
     run = str(tmp_path / "run")
     assert cli.main(["train", *SMALL, "--log-path", run]) == 0

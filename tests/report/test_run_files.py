@@ -6,6 +6,8 @@ import os
 import pytest
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.report import write_run_report
+from reasoning_from_scratch.report.other_runs import other_runs
 from reasoning_from_scratch.report.run_files import newest_run, read_run
 from tests.report.written import metrics_line, write_run
 
@@ -40,6 +42,27 @@ def test_a_folder_without_a_run_is_one_line(tmp_path):
         read_run(tmp_path)
     (tmp_path / "config.json").write_text("{}")  # one that has only begun
     assert read_run(tmp_path).metrics == []
+
+
+def test_what_a_resumption_changed_holds_since_then(run):
+    first = json.loads((run / "config.json").read_text())
+    changed = {"steps": 8, "evaluators": ["b.py:second"]}
+    first |= {"steps": 3, "evaluators": ["a.py:first"], "resumed": [{"changed": changed}]}
+    (run / "config.json").write_text(json.dumps(first))
+    found = read_run(run)
+    assert found.config["steps"] == 8 and found.evaluators == ["first", "second"]
+    assert "4 of 8 steps" in write_run_report(run).read_text("utf-8")
+    (other,), _ = other_runs(read_run(write_run(run.parent / "other")))
+    assert other.config["steps"] == 8
+
+
+def test_an_exported_model_is_no_run(run):
+    model = run.parent / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "qwen3"}')
+    assert newest_run(run.parent) == run
+    with pytest.raises(UserError, match="no run in"):
+        read_run(model)
 
 
 # ---- which run is the newest

@@ -91,6 +91,17 @@ def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
 
 
+def test_overwrite_leaves_what_a_link_leads_to(tmp_path):
+    config = toy_config(tmp_path / "run", steps=1)
+    train(config, quiet=True, **toy_world(tmp_path))
+    elsewhere = tmp_path / "large-disk"
+    (tmp_path / "run" / "checkpoints").rename(elsewhere)
+    (tmp_path / "run" / "checkpoints").symlink_to(elsewhere)
+    config.overwrite = True
+    train(config, quiet=True, **toy_world(tmp_path))
+    assert (tmp_path / "run" / "checkpoints" / "000001").is_dir() and list(elsewhere.iterdir())
+
+
 def test_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"):

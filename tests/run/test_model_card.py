@@ -14,7 +14,18 @@ def test_the_card_of_a_save(run, tmp_path):
     assert "# run, after 6 of 6 steps" in text and "It started from `tiny-toy-" in text
     assert f"Held-out accuracy: {accuracy:.1%} of 8 problems of" in text and "95 % interval" in text
     assert "rfs train --recipe grpo --model tiny-toy-" in text and str(tmp_path) not in text
-    assert "not measured at this step" in model_card(TrainConfig(steps=9), "mine", 3, {})
+    assert "not measured at this step" in model_card(TrainConfig(steps=9), "mine", 3, 24, {})
+
+
+def test_the_card_counts_what_was_sampled_or_learned(tmp_path):
+    sampled = toy_config(tmp_path / "run", steps=2, active_sampling=True)
+    result = train(sampled, quiet=True, **toy_world(tmp_path))
+    text = (tmp_path / "run/checkpoints/000002/README.md").read_text()
+    answers = sum(row["env/all/total_episodes"] for row in result.rows)
+    assert f": {answers:,} answers." in text and answers > 2 * 4 * 4
+    text = model_card(TrainConfig(recipe="sft", objective="cross_entropy"), "mine", 3, 24, {})
+    assert "trained on worked solutions" in text and ": 24 worked solutions." in text
+    assert "tags: [sft]" in text
 
 
 def test_the_card_learns_what_these_weights_score(tmp_path):

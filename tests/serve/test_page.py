@@ -66,3 +66,11 @@ def test_rfs_report_reads_the_folder(server, trained):
     page = (folder / "train_iteration_000000.html").read_text()
     assert "loss now, 1 step later" in page
     assert "train_iteration_000000.html" in (folder / "report.html").read_text()
+
+
+def test_rfs_evaluate_measures_a_save(server, trained):
+    folder = server.tinker.models.trained[trained].folder
+    command = [sys.executable, "-m", "reasoning_from_scratch", "evaluate", "--model", str(folder)]
+    done = subprocess.run([*command, "--limit", "2"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout and "None" not in done.stdout
