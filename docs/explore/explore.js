@@ -16,9 +16,12 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// Controls are made with autocomplete off: after the back button a browser would otherwise set them
+// to what they were, while the page shows what it shows at first.
+
 // A labelled slider; its value is read with `.value()`. `says` turns it into what the label shows.
 function slider(place, name, [low, high, step], start, draw, says = (x) => x.toFixed(2)) {
-  const input = element("input", { type: "range", min: low, max: high, step, value: start });
+  const input = element("input", { type: "range", min: low, max: high, step, value: start, autocomplete: "off" });
   const output = element("output");
   const value = () => Number(input.value);
   const show = () => { output.textContent = says(value()); };
@@ -33,7 +36,7 @@ function choice(place, name, options, start, draw) {
   const group = "choice-" + name.replace(/\W/g, "");
   const box = element("fieldset", {}, element("legend", {}, name));
   for (const [value, words] of Object.entries(options)) {
-    const input = element("input", { type: "radio", name: group, value, onchange: draw });
+    const input = element("input", { type: "radio", name: group, value, onchange: draw, autocomplete: "off" });
     input.checked = value === start;
     box.append(element("label", {}, input, words));
   }
@@ -43,7 +46,7 @@ function choice(place, name, options, start, draw) {
 
 // A menu; its value is read with `.value()`.
 function menu(place, name, options, start, changed) {
-  const select = element("select", { onchange: changed });
+  const select = element("select", { onchange: changed, autocomplete: "off" });
   for (const [value, words] of Object.entries(options)) select.append(element("option", { value }, words));
   select.value = start;
   place.append(element("label", {}, name + " ", select));

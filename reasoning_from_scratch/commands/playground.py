@@ -102,6 +102,8 @@ def entries_of(options: PlaygroundOptions) -> list[Entry]:
     entries = [Entry(Path(name).name, None, name) for name in options.models]
     if options.run:
         entries += run_entries(options.run)
+    if not entries:
+        raise UserError("nobody could answer on that page: name a model, --models tiny-base")
     return entries + [Entry(Path(name).name, None, name, plays=True) for name in options.players]
 
 

@@ -3,6 +3,8 @@
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
+// After the back button a browser would fill the fields with what they had, and show all else anew.
+for (const field of document.querySelectorAll("input, select, textarea")) field.autocomplete = "off";
 const by_id = (id) => document.getElementById(id);
 
 function make(tag, props = {}, ...children) {
@@ -196,6 +198,7 @@ function verdict({ truth, problem, typed }, text, finished) {
   if (correct) return ["right", "✓ correct"];
   if (typed && beyond(problem)) return ["mixed", "a kind of problem it does not know"];
   if (!truth.trim()) return ["mixed", "correct answer not given"];
+  if (!read_number(truth)) return ["mixed", "the correct answer is not a number"];
   return ["wrong", finished ? "✗ incorrect" : "✗ cut off"];
 }
 
@@ -317,7 +320,7 @@ function go_on(run, place, choice) {
     await run_answer(run, begun);
     if (run.tokens[place]) show_place(run, place);
     return `${title(run.model)}, with ${label(choice.text)}: ${said_of(run)}`;
-  }, by_id("answer-state"), by_id("stop"));
+  }, by_id("answer-state"), by_id("stop")).then(() => by_id("choices").querySelector(".taken")?.focus({ preventScroll: true }));
 }
 
 by_id("temperature").onchange = () => {
@@ -403,10 +406,15 @@ by_id("all-correct").onclick = () => {
 by_id("graded").onclick = () => { if (group.answers) regrade(); };
 by_id("ratio").onchange = show_group;
 
+// The mean reward is what maxrl divides by, so it is not for rewards below 0. The package refuses it.
+const NO_MAXRL = "maxrl divides by the mean reward of the group: no reward may be below 0.";
+const refused = (kind) => kind === "maxrl" && Math.min(...group.rewards) < 0;
+const advantages_of = (kind) => refused(kind) ? group.rewards.map(() => 0) : ADVANTAGES[kind](group.rewards);
+
 // What each token's log-probability is pushed by: the slopes of the loss, upside down.
 function pushes() {
   const config = chosen_config();
-  const advantages = ADVANTAGES[config.advantage](group.rewards);
+  const advantages = advantages_of(config.advantage);
   const tokens = group.answers.reduce((sum, answer) => sum + answer.response_ids.length, 0);
   const later = by_id("ratio").value !== "first" && group.result;
   return group.answers.map(({ response_ids }, i) => {
@@ -419,10 +427,9 @@ function pushes() {
 
 function show_group() {
   if (!group.answers) return;
-  const all = Object.entries(ADVANTAGES).map(([name, f]) => [name, f(group.rewards)]);
-  show_advantages(all);
   const config = chosen_config(), slopes = pushes();
-  const chosen = ADVANTAGES[config.advantage](group.rewards);
+  const chosen = advantages_of(config.advantage);
+  show_advantages(config.advantage);
   show_ways(chosen);
   const largest = Math.max(...slopes.flat().map(Math.abs));
   by_id("pushes").hidden = by_id("pass").hidden = false;
@@ -465,16 +472,18 @@ function card(i) {
     make("div", { className: "text", tabIndex: 0, role: "group", ariaLabel: `Answer ${i + 1}` }));
 }
 
-function show_advantages(all) {
-  const row = (name, numbers, digits) => make("tr", {}, make("th", { scope: "row", textContent: name }),
-    ...numbers.map((x) => make("td", { className: "number", textContent: digits === null ? +x.toFixed(3) : signed(x, digits) })));
+function show_advantages(chosen) {
+  const row = (name, cells) => make("tr", {}, make("th", { scope: "row", textContent: name }),
+    ...cells.map((textContent) => make("td", { className: "number", textContent })));
+  const rows = Object.keys(ADVANTAGES).map((kind) =>
+    row(kind, advantages_of(kind).map((x) => refused(kind) ? "–" : signed(x))));
   const head = make("tr", {}, make("th", { scope: "col", textContent: "answer" }),
     ...group.answers.map((_, i) => make("th", { scope: "col", className: "number", textContent: i + 1 })));
   by_id("advantages").hidden = false;
   by_id("advantages").replaceChildren(make("thead", {}, head),
-    make("tbody", {}, row("reward", group.rewards, null), ...all.map(([name, numbers]) => row(name, numbers, 2))));
+    make("tbody", {}, row("reward", group.rewards.map((x) => +x.toFixed(3))), ...rows));
   const uniform = group.rewards.every((r) => r === group.rewards[0]);
-  by_id("verdict-of-group").textContent = uniform
+  by_id("verdict-of-group").textContent = refused(chosen) ? NO_MAXRL : uniform
     ? "All eight have the same reward. No answer is better than the others, so every advantage is exactly 0: " +
       "the model learns nothing from this group, and the step skips it."
     : `Mean reward ${mean_of(group.rewards).toFixed(2)}: answers above it are pushed up, those below it down.`;
@@ -499,17 +508,18 @@ function show_ways(advantages) {
 
 by_id("step").onclick = () => busy(async () => {
   by_id("step-state").textContent = "computing the gradient through all layers …";
-  const config = chosen_config(), passes = Number(by_id("passes").value);
-  const result = await ask("step", { model: group.model, problem: group.problem, rewards: group.rewards,
+  const config = chosen_config(), passes = Number(by_id("passes").value), rewards = [...group.rewards];
+  if (refused(config.advantage)) return NO_MAXRL;
+  const result = await ask("step", { model: group.model, problem: group.problem, rewards,
     answers: group.answers.map((answer) => answer.response_ids), config, lr: Number(by_id("lr").value), passes });
   group.result = result;
   by_id("ratio").replaceChildren(by_id("ratio").firstElementChild,
     make("option", { value: "later", textContent: "the next pass (ratios after the step)" }));
   const names = await ask("names");
-  show_step(result, names, ADVANTAGES[config.advantage](group.rewards));
+  show_step(result, names, ADVANTAGES[config.advantage](rewards));
   add_model("step");
   show_group();
-  if (!result.norms[0]) return "Every advantage is 0: no gradient, so no weight moved.";
+  if (result.norms[0] === 0) return "Every advantage is 0: no gradient, so no weight moved.";
   return `Gradient norm ${result.norms.map((n) => n.toPrecision(3)).join(", ")}. ` +
     `${result.seconds.toFixed(1)} s. Part 1 can now ask the updated model.`;
 }, by_id("step-state"));
@@ -576,6 +586,7 @@ by_id("start-training").onclick = () => busy(async () => {
   add_model("trained");
   if (state.stopping) return `stopped after ${plural(points.length, "step")}`;
   const after = await count("trained"), seconds = points.reduce((sum, p) => sum + p.seconds, 0);
+  if (state.stopping) return `stopped after ${plural(points.length, "step")}`; // not all were answered
   by_id("trained").textContent = `Correct answers to ${CHECKED} test problems, with greedy decoding: ${before} before, ` +
     `${after} after. Parts 1 and 2 can now ask the model that you trained.`;
   return `${plural(points.length, "step")} in ${seconds.toFixed(0)} s.`;

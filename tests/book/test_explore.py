@@ -347,7 +347,7 @@ def test_the_rollouts_of_a_run_open(browser, tiny):
         browser.wait("!at('file').disabled")
         return browser.run("at('says').textContent")
 
-    assert opened(file.read_text(encoding="utf-8")).startswith("8 rollouts of step 10")
+    assert opened(file.read_text(encoding="utf-8")).startswith("8 rollouts of step 11")
     group = browser.run("group")
     first = next(row for row in rows if row["text"] == group["answers"][0]["text"])
     assert group["text"] == first["steps"][0]["logs"]["problem"]
@@ -398,6 +398,55 @@ def test_a_step_can_be_undone_and_made_again(browser):
     browser.run("at('train').click()")
     browser.wait("!running && !at('one').disabled")
     assert browser.run("at('says').textContent").startswith(browser.run("`${steps.length} step`"))
+
+
+def test_pause_twice_makes_no_second_loop(browser):
+    page(browser, "train")
+    browser.run("at('train').click()")
+    browser.wait("steps.length >= 1")
+    browser.run("(at('train').click(), at('train').click(), 0)")
+    browser.wait("!at('train').disabled")
+    assert not browser.run("running")
+    made = browser.run("shown.steps.length")
+    browser.run("(at('back').click(), at('back').click(), 0)")
+    browser.wait("!at('train').disabled")
+    assert browser.run("steps.length") == made - 1 and not browser.errors
+    assert [step["step"] for step in browser.run("steps.map(({event}) => event)")] == list(
+        range(made - 1)
+    )
+
+
+def test_the_last_number_of_updates_is_shown(browser):
+    page(browser, "step")
+    browser.run(
+        "(updates.set(2), window.slow = update(), updates.set(0), window.fast = update(), 0)"
+    )
+    browser.run("Promise.all([slow, fast]).then(() => 0)")
+    assert browser.run("JSON.stringify(group.old) === JSON.stringify(group.now)")
+
+
+def test_the_ratio_never_leaves_what_is_possible(browser):
+    page(browser, "clip")
+    for hundredths in range(5, 91):
+        p = hundredths / 100
+        ratio = browser.run(f"(before.set({p}), ratio.set(2.5), draw(), shown.ratio)")
+        assert ratio * browser.run("shown.p") <= 1.0000001
+        assert browser.run("document.querySelectorAll('#panels circle').length") == 6
+
+
+@pytest.mark.parametrize("name", ["advantages", "clip", "kl", "push"])
+def test_after_the_back_button_controls_and_numbers_agree(browser, name):
+    page(browser, name)
+    fields = "[...document.querySelectorAll('input, select')]"
+    first = browser.run(f"{fields}.map((x) => x.type === 'radio' ? x.checked : x.value)")
+    browser.run(
+        f"{fields}.forEach((x) => {{ if (x.type === 'range') x.value = x.max; else x.click(); }})"
+    )
+    browser.send("Page.navigate", url="about:blank")
+    browser.wait("location.href === 'about:blank'")
+    browser.run("history.back()")
+    browser.wait("document.readyState === 'complete' && typeof at === 'function'")
+    assert browser.run(f"{fields}.map((x) => x.type === 'radio' ? x.checked : x.value)") == first
 
 
 # --- the museum ---

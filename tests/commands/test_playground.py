@@ -352,6 +352,26 @@ def test_a_group_has_rewards_and_advantages_and_both_follow_ones_hand(page):
 
 
 @needs_browser
+def test_maxrl_takes_no_rewards_below_zero(page):
+    draw_group(page)
+    page.run("by_id('graded').click()")
+    page.run(
+        "(by_id('advantage').value = 'maxrl',"
+        " by_id('advantage').dispatchEvent(new Event('change')), 0)"
+    )
+    field = "by_id('rollouts').querySelectorAll('input')[0]"
+    page.run(f"{field}.value = '-1'; {field}.dispatchEvent(new Event('input'))")
+    assert "no reward may be below 0" in page.run("by_id('verdict-of-group').textContent")
+    assert texts(page, "#advantages tbody td")[-8:] == ["–"] * 8
+    assert "no reward may be below 0" in click(page, "step")
+    page.run(
+        "(by_id('advantage').value = 'zscore',"
+        " by_id('advantage').dispatchEvent(new Event('change')), 0)"
+    )
+    page.run("by_id('graded').click()")
+
+
+@needs_browser
 def test_a_step_makes_what_was_rewarded_more_probable(page):
     draw_group(page)
     page.run("by_id('passes').value = '2'")
@@ -555,4 +575,5 @@ def test_what_the_page_cannot_hold_is_refused_with_a_sentence(tmp_path):
     assert "has another tokenizer than tiny-base" in said
     said = refused(PlaygroundOptions(("tiny-base",), (str(other),), out=out))
     assert "has another tokenizer than tiny-base" in said
+    assert "name a model" in refused(PlaygroundOptions((), out=out))
     assert not Path(out).exists()

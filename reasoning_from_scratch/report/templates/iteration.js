@@ -16,7 +16,10 @@ function show(token) {
   const entropy = box.dataset.entropies.split(" ")[at];
   const name = document.createElement("b");
   name.textContent = token.textContent.replace(/[ \n\t]/g, (c) => seen[c]) || "(part of the next character)";
-  const facts = ["token " + (at + 1) + " of " + box.dataset.size];
+  const gap = box.querySelector(".gap"); // stands for tokens that are not shown
+  const omitted = gap && gap.compareDocumentPosition(token) & Node.DOCUMENT_POSITION_FOLLOWING
+    ? box.dataset.size - box.querySelectorAll("i").length : 0;
+  const facts = ["token " + (at + 1 + omitted) + " of " + box.dataset.size];
   if (token.classList.contains("tool")) {
     facts.push("written by the environment or the calculator: read, not sampled, not trained on");
   } else {
