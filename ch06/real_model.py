@@ -30,13 +30,14 @@ import torch
 from reasoning_from_scratch.ch06 import sequence_logprob
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.config import Schedule
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.hub_models import kept_smollm2  # noqa: F401  for the notebook
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.rollouts import Group, sample_groups
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.run.study import refuse_other_settings, run_to_end
 from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.tasks import instructions
 
@@ -104,6 +105,9 @@ def main(options: Options) -> None:
     """Trains, measures, and draws."""
     task = TASKS[options.task]
     out = options.out or Path(f"ch06/real_model_{options.task}.csv")
+    kept = {name for row in read_table(out) for name in row}
+    if kept and not set(task.held_out()) <= kept:
+        raise UserError(f"{out} has the figures of another task; choose another --out")
     if not options.picture_only:
         lr, problems = options.lr or task.lr, options.problems_per_step or task.problems_per_step
         for seed in options.seeds:
@@ -130,7 +134,8 @@ def run(
         log_path=str(options.folder / name), **task.settings,
     )  # fmt: skip
     seconds = 0.0
-    for row in train(config).rows:
+    refuse_other_settings(config, "--folder")
+    for row in run_to_end(config, quiet=False).finished().rows:
         seconds += row["time/total"]
         found = {
             name.partition("/")[2]: f"{value:.4f}"

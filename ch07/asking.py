@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -65,6 +65,9 @@ class Options:
 
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
+    for arm in options.arms:
+        if arm not in ARMS:
+            raise unknown_name("arm", arm, list(ARMS))
     if not options.picture_only:
         if options.model == BLURRED and not Path(BLURRED).is_dir():
             raise UserError(f"no model in {BLURRED}; make it: uv run checkpoints/blurred.py")
@@ -85,7 +88,7 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
             calculator=ARMS[arm], max_new_tokens=MAX_NEW_TOKENS, log_path=f"{place}/run",
             preflight=False, num_groups_to_log=0, eval_every=0, report_every=0, **PLAN,
         )  # fmt: skip
-        done = train(config, quiet=True)
+        done = train(config, quiet=True).finished()
         seconds = sum(row["time/total"] for row in done.rows)
         print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
         files = sorted(done.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
@@ -157,7 +160,9 @@ def asks(line: str) -> bool:
 
 
 def is_true(line: str) -> bool:
-    """Whether a line's last number is the value of its first product or quotient."""
+    """Whether a line's last number is the value of its first product or quotient. A line may be
+    checked: "= 126? Yes", "= 127? No, 126"."""
+    line = re.sub(r"= \d+\? No, (?=\d+$)", "= ", line.removesuffix("? Yes"))
     found = re.search(r"(\d+) ([*/]) (\d+) = (?:.*= )?(\d+)$", line)
     if not found:
         return False

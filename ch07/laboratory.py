@@ -42,7 +42,8 @@ from regimes import REGIMES
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.tables import read_table
-from reasoning_from_scratch.run.start import TrainResult, train
+from reasoning_from_scratch.run.start import TrainResult
+from reasoning_from_scratch.run.study import run_to_end
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import aligned
@@ -116,7 +117,7 @@ def trained(name: str, arm: str, lr: float, steps: int) -> TrainResult:
 def trained_and_gone(config: TrainConfig) -> TrainResult:
     """Trains without keeping the run's folder of 30 MB: we need only the model and the metrics."""
     with TemporaryDirectory() as folder:
-        return train(replaced(config, log_path=f"{folder}/run"), quiet=True)
+        return run_to_end(replaced(config, log_path=f"{folder}/run"))
 
 
 def page(name: str) -> Figure:
@@ -226,12 +227,14 @@ def five_hundred_steps() -> Figure:
     return long_run_curves(rows, long_runs.CURVES)
 
 
-def tried(reward: Callable | None = None, lr: float = 4e-4, **changes) -> TrainResult:
+def tried(
+    reward: Callable | None = None, lr: float = 4e-4, seed: int = 0, **changes
+) -> TrainResult:
     """A short run of the tiny model; `reward` is a function of an answer and its problem."""
     on_trial.reward = reward
     if reward:
         changes["reward"] = f"{__file__}:on_trial"
-    return trained_and_gone(config_of(TRIED | changes, lr, seed=0))
+    return trained_and_gone(config_of(TRIED | changes, lr, seed))
 
 
 def on_trial(text: str, problem) -> float:

@@ -29,7 +29,7 @@ from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.run.study import refuse_other_settings, run_to_end
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import aligned, spread
@@ -117,7 +117,8 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
         num_groups_to_log=0, eval_every=0, save_every=STEPS // 2,
         log_path=str(options.folder / name), **ARMS[arm],
     )  # fmt: skip
-    result = train(config, quiet=True)
+    refuse_other_settings(config, "--folder")
+    result = run_to_end(config).finished()
     for step in range(0, STEPS + 1, EVERY):
         before = result.rows[max(0, step - EVERY) : max(1, step)]  # at 0: the first step itself
         save = result.folder / "checkpoints" / f"{step:06d}"

@@ -33,7 +33,7 @@ from reasoning_from_scratch.report.health import new_alarms
 from reasoning_from_scratch.report.metrics import ENTROPY, MIXED, REWARD, TOKENS
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.run.study import run_to_end
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import read_lines
 
@@ -328,7 +328,7 @@ def trained_once(values: str, edit: Callable | None) -> Finished:
     with TemporaryDirectory() as folder:
         config = replaced(from_json(json.loads(values)), log_path=f"{folder}/room")
         with patch.object(losses, "kl_estimate", edit or losses.kl_estimate):
-            rows = train(config, quiet=True).rows
+            rows = run_to_end(config).rows
         paths = sorted(Path(folder).glob("room/train_*_rollout_summaries.jsonl"))
         return Finished(rows, [read_lines(path) for path in paths])
 

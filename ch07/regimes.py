@@ -56,7 +56,8 @@ CUT_OFF = {"max_new_tokens": 48}
 # With one update for each batch every ratio is 1, so what these are named after has no effect.
 # The regime "objective" compares them where it has one.
 WITHOUT_EFFECT = ("gspo", "cispo", "dro")
-WITH_A_TEACHER = ("distill",)  # belongs to the regime "three-ways"
+WITH_A_TEACHER = ("distill", "opsd", "sft")  # as in the regimes "three-ways" and "rivals"
+OWN_PAGES = ("dppo", "maxrl", "tis", "seq_tis", "mis")  # "methods-lag" and "rare" compare these
 
 REGIMES = {
     "clip-higher": Regime(
@@ -320,7 +321,11 @@ REGIMES = {
     ),
     "recipes": Regime(
         "Of the recipes as they were published, which is ahead of plain GRPO?",
-        {name: {"recipe": name} for name in RECIPES if name not in WITHOUT_EFFECT + WITH_A_TEACHER},
+        {
+            name: {"recipe": name}
+            for name in RECIPES
+            if name not in WITHOUT_EFFECT + WITH_A_TEACHER + OWN_PAGES
+        },
         outcome="pass@1",
         common=SHORT,
         also=("greedy test", "tokens"),

@@ -24,6 +24,7 @@ from typing import Any
 from asking import smoothed
 
 from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.errors import unknown_name
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -68,6 +69,9 @@ class Options:
 
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
+    for arm in options.arms:
+        if arm not in ARMS:
+            raise unknown_name("arm", arm, list(ARMS))
     if not options.picture_only:
         before = list(measured(options, 0, *load_model_and_tokenizer(options.model)))
         for arm in options.arms:
@@ -86,7 +90,7 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
             log_path=f"{place}/run", preflight=False, num_groups_to_log=0, eval_every=0,
             report_every=0, **PLAN, **ARMS[arm],
         )  # fmt: skip
-        done = train(config, quiet=True)
+        done = train(config, quiet=True).finished()
     seconds = sum(row["time/total"] for row in done.rows)
     print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
     for step, row in enumerate(done.rows):

@@ -44,7 +44,7 @@ from typing import Literal
 import torch
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.tables import replace_rows
@@ -273,18 +273,20 @@ def answered_in_line(text: str, problem: Problem) -> float:
 # ----------------------------------------------------------------------- runs, as rfs makes them
 
 SESSION = time.time()  # a run that was interrupted has several
-spent_measuring = 0.0  # processor-seconds of this process
+# A run imports this file once more, for its evaluator, and counts processor-seconds from then on.
+BEGAN = time.process_time()
+spent_measuring = 0.0
 
 
 def measured_on_the_way(model, tokenizer) -> dict[str, float]:
     """An evaluator of the runs; it also reports the processor time of training so far."""
     global spent_measuring
-    started = time.process_time()
+    started = time.process_time() - BEGAN
     policy = LocalPolicy(model, tokenizer=tokenizer, engine=FAST)
     answers = asked(policy, word_problems.held_out(64), greedy(LONGEST))
     row = {"greedy": answers.accuracy, "false_steps": answers.false_steps}
     seconds = started - spent_measuring
-    spent_measuring += time.process_time() - started
+    spent_measuring += time.process_time() - BEGAN - started
     return {"session": SESSION, "seconds": seconds} | row
 
 
@@ -320,7 +322,7 @@ def pace(options: Options, folder: Path, settings: dict) -> float:
     settings = usual(options) | settings | {"steps": 5, "overwrite": True}
     config = configure(**settings, log_path=str(folder))
     started = time.process_time(), time.perf_counter()
-    rows = train(config).rows
+    rows = train(config).finished().rows
     share = (time.process_time() - started[0]) / (time.perf_counter() - started[1])
     shutil.rmtree(folder)
     return share * mean(row["time/total"] for row in rows[1:])
@@ -328,7 +330,7 @@ def pace(options: Options, folder: Path, settings: dict) -> float:
 
 def seconds_of(rows: Sequence[dict]) -> float:
     """Processor time of a run without its measurements. What an interrupted run did after its last
-    measurement is not counted either; the process that continues it does nothing else before."""
+    measurement is not counted either."""
     sessions: dict[float, list[dict]] = {}
     for row in rows:
         if "measured_on_the_way/seconds" in row:
@@ -336,7 +338,7 @@ def seconds_of(rows: Sequence[dict]) -> float:
     total = 0.0
     for measurements in sessions.values():
         total += measurements[-1]["measured_on_the_way/seconds"]
-        if measurements[0]["eval_step"] == 0:  # other stages may have come before it
+        if measurements[0]["eval_step"] == 0:  # what comes before the first step
             total -= measurements[0]["measured_on_the_way/seconds"]
     return total
 
@@ -346,6 +348,9 @@ def seconds_of(rows: Sequence[dict]) -> float:
 
 def main(options: Options) -> None:
     """Runs each stage of each seed that is not done yet."""
+    for stage in options.stages:
+        if stage not in STAGES:
+            raise unknown_name("stage", stage, STAGES)
     torch.set_num_threads(1)  # so that processor time equals time by the clock
     for seed in options.seeds:
         for stage in options.stages:
@@ -428,10 +433,16 @@ def settings_of(options: Options, stage: str, others: Path) -> dict:
 
 def saved(stage: Path) -> str:
     """The model at the end of a stage, as --model takes it."""
+    need(stage, "run/config.json")
     if stage.name == "adapter":  # we measure exactly what we share
         return str(stage / "run" / "adapter")
     steps = resumed_config(stage / "run").steps
     return f"{stage / 'run'}@{steps:06d}"
+
+
+def need(stage: Path, file: str) -> None:
+    if not (stage / file).exists():
+        raise UserError(f"run the stage {stage.name} first: {stage} has no {file}")
 
 
 def load(stage: Path) -> Policy:
@@ -439,6 +450,7 @@ def load(stage: Path) -> Policy:
 
 
 def seconds_at(stage: Path) -> float:
+    need(stage, "row.json")
     return json.loads((stage / "row.json").read_text(encoding="utf-8"))["seconds"]
 
 

@@ -21,7 +21,7 @@ import torch
 from matplotlib.figure import Figure
 
 from reasoning_from_scratch.commands.plot import step_of
-from reasoning_from_scratch.config import TrainConfig, to_json
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
 from reasoning_from_scratch.files.model_names import is_name
@@ -31,13 +31,14 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.forest import forest_plot
 from reasoning_from_scratch.report.picture_files import save_picture
-from reasoning_from_scratch.run.folder import PLACES, RunFolder
-from reasoning_from_scratch.run.options import PRESETS, configure, preset, recipe_row, resolved
-from reasoning_from_scratch.run.origin import weights_mark, with_whole_files, with_whole_paths
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.options import PRESETS, configure, preset, recipe_row
+from reasoning_from_scratch.run.origin import weights_mark
 from reasoning_from_scratch.run.study import (
     Trial,
     cores,
     last_third,
+    refuse_other_settings,
     run_to_end,
     study,
     trials,
@@ -180,24 +181,6 @@ def folder_of(trial: Trial) -> str:
     """The name of a trial's folder; a recipe of your own is in it without its path."""
     short = replace(trial, arm=Path(str(trial.arm)).name.replace(".py:", "-"))
     return str(short).replace(", ", "-").replace(" ", "")
-
-
-def refuse_other_settings(asked: TrainConfig) -> None:
-    """Refuse a run that is already there unless all of its steps had these settings.
-
-    Whoever resumed it may have changed any field for some steps and then changed it back.
-    """
-    folder = RunFolder(asked.log_path)
-    wanted = with_whole_paths(with_whole_files(resolved(asked)))
-    if not folder.used():
-        return
-    for made in reversed(folder.read_configs()):  # the latest difference says most
-        for name in (name for name in to_json(made) if name not in PLACES):
-            before, now = getattr(made, name), getattr(wanted, name)
-            if before != now:
-                raise UserError(
-                    f"{folder.path} was run with {name} {before}, not {now}; choose another --out"
-                )
 
 
 def refuse_other_weights(options: CompareOptions) -> None:

@@ -89,6 +89,14 @@ class TrainResult:
     stopped: str = ""  # why the run ended before its last step; "" if it did not
     writes: bool = True  # whether this rank is the one that talks to people
 
+    def finished(self) -> "TrainResult":
+        """Itself, for whoever can only use the whole run: Ctrl-C ends that work, too."""
+        if self.stopped.startswith("interrupted"):
+            raise KeyboardInterrupt
+        if self.stopped:
+            raise UserError(f"{self.folder}: {self.stopped}")
+        return self
+
 
 def train(
     config: TrainConfig,

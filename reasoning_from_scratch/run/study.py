@@ -20,10 +20,11 @@ from typing import TypeVar
 
 import torch
 
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.config import TrainConfig, to_json
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.options import resumed_config
+from reasoning_from_scratch.run.folder import PLACES, RunFolder
+from reasoning_from_scratch.run.options import resolved, resumed_config
+from reasoning_from_scratch.run.origin import with_whole_files, with_whole_paths
 from reasoning_from_scratch.run.start import TrainResult, train
 
 Arm = TypeVar("Arm", bound=Hashable)  # what is compared; str() says its name
@@ -123,11 +124,29 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_to_end(config: TrainConfig) -> TrainResult:
+def refuse_other_settings(asked: TrainConfig, option: str = "--out") -> None:
+    """Refuse a run that is already there unless all of its steps had these settings. `option`
+    names another folder.
+
+    Whoever resumed it may have changed any field for some steps and then changed it back.
+    """
+    folder = RunFolder(asked.log_path)
+    wanted = with_whole_paths(with_whole_files(resolved(asked)))
+    if not folder.used():
+        return
+    for made in reversed(folder.read_configs()):  # the latest difference says most
+        for name in (name for name in to_json(made) if name not in PLACES):
+            before, now = getattr(made, name), getattr(wanted, name)
+            if before != now:
+                was = f"{folder.path} was run with {name} {before}, not {now}"
+                raise UserError(f"{was}; choose another {option}")
+
+
+def run_to_end(config: TrainConfig, quiet: bool = True) -> TrainResult:
     """Runs a trial to its end; one that an earlier call began continues from its last save."""
     if RunFolder(config.log_path).used():
         config = resumed_config(config.log_path)
-    result = train(config, quiet=True)
+    result = train(config, quiet=quiet)
     if result.stopped.startswith("interrupted"):
         raise KeyboardInterrupt
     return result

@@ -14,6 +14,8 @@ import long_runs  # noqa: E402
 import real_model  # noqa: E402
 import second_try  # noqa: E402
 
+from reasoning_from_scratch.errors import UserError  # noqa: E402
+from reasoning_from_scratch.policy import LocalPolicy  # noqa: E402
 from reasoning_from_scratch.tasks import problem_sets  # noqa: E402
 
 STEP = {"problems_per_step": 2, "rollouts": 2}
@@ -84,6 +86,47 @@ def test_a_few_steps_and_the_picture(script, small, tmp_path):
     script.main(script.Options(**asked | {"picture_only": True}))
     assert out.read_text(encoding="utf-8") == text
     assert out.with_suffix(".png").read_bytes() == drawn
+
+
+@pytest.mark.parametrize("script", EXPERIMENTS, ids=lambda script: script.__name__)
+def test_ctrl_c_ends_the_script_and_leaves_its_table(script, small, tmp_path, monkeypatch):
+    sizes, keys, _ = EXPERIMENTS[script]
+    out = tmp_path / "table.csv"
+    asked = {"out": out, "seeds": (3,)} | sizes
+    if hasattr(script.Options, "folder"):
+        asked["folder"] = tmp_path / "runs"
+    if "arms" in asked:
+        asked["arms"] = asked["arms"][:1]
+
+    def with_ctrl_c(*given, **named):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalPolicy, "sample", with_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            script.main(script.Options(**asked))
+    assert not out.exists()
+    if "folder" in asked:  # the run is kept, and the same command goes on with it
+        script.main(script.Options(**asked))
+        written = out.read_text(encoding="utf-8")
+        script.main(script.Options(**asked))
+        assert out.read_text(encoding="utf-8") == written
+        if "every" in asked:  # which is not in the folder's name
+            with pytest.raises(UserError, match="choose another --folder"):
+                script.main(script.Options(**asked | {"every": 2}))
+
+
+@pytest.mark.parametrize("script", [asking, second_try])
+def test_an_unknown_arm_is_refused(script, tmp_path):
+    options = script.Options(out=tmp_path / "table.csv", arms=("cal",), model="tiny-base")
+    with pytest.raises(UserError, match="unknown arm 'cal'"):
+        script.main(options)
+
+
+def test_a_checked_line_is_true_or_not():
+    lines = ("18 * 7 = 70 + 56 = 126", "18 * 7 = 70 + 56 = 126? Yes", "18 * 7 = 127? No, 126")
+    assert [asking.is_true(line) for line in lines] == [True] * 3
+    assert not asking.is_true("18 * 7 = 125? Yes") and not asking.is_true("18 * 7 = 126? No, 127")
 
 
 def test_short_and_long_problems_of_the_long_runs_take_turns():

@@ -79,6 +79,18 @@ def test_a_live_run_is_of_two_arms_and_shows_what_is_measured(name):
         assert metric.rpartition("/")[2] in known or metric == "env/all/correct", metric
 
 
+def test_the_published_recipes_are_those_that_the_readme_counts():
+    text = README.read_text(encoding="utf-8")
+    assert "`recipes` compares thirteen published recipes" in text
+    assert len(REGIMES["recipes"].arms) == 13
+
+
+def test_a_trial_may_have_a_seed(monkeypatch):
+    monkeypatch.setattr(laboratory, "trained_and_gone", lambda config: config)
+    tried = laboratory.tried(seed=3, advantage="mean", epochs=2)
+    assert (tried.seed, tried.advantage, tried.epochs) == (3, "mean", 2)
+
+
 @pytest.fixture
 def short_runs(monkeypatch):
     """Four steps each, and four answers to each of two problems."""

@@ -11,6 +11,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 
 import museum  # noqa: E402
 
+from reasoning_from_scratch.policy import LocalPolicy  # noqa: E402
 from reasoning_from_scratch.run.options import configure  # noqa: E402
 
 
@@ -47,3 +48,15 @@ def test_a_visit_and_a_repair(small, capsys):
     assert told.splitlines()[1:] == quiet
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == ["repaired", "sick"]
+
+
+def test_an_interrupted_visit_trains_anew(small, monkeypatch):
+    def with_ctrl_c(*given, **named):
+        raise KeyboardInterrupt
+
+    museum.trained_once.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalPolicy, "sample", with_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            museum.trained(2)
+    assert len(museum.trained(2).rows) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import base_of
 from reasoning_from_scratch.files.tables import read_table
 from reasoning_from_scratch.files.tensor_files import load_state
@@ -57,6 +58,16 @@ def test_each_stage_is_a_row_and_is_not_done_again(run):
     experiment.main(run)
     assert run.out.read_text(encoding="utf-8") == before
     assert log.stat().st_mtime_ns == written
+
+
+def test_a_stage_that_is_unknown_or_lacks_what_it_needs_is_refused(tmp_path):
+    asked = {"folder": tmp_path / "runs", "out": tmp_path / "a.csv", "seeds": (0,)}
+    with pytest.raises(UserError, match="unknown stage 'grop': did you mean 'grpo'"):
+        experiment.main(experiment.Options(**asked, stages=("grop",)))
+    for stage, needed in (("grpo-chosen", "warm-start"), ("from-teacher", "warm-start")):
+        with pytest.raises(UserError, match=f"run the stage {needed} first"):
+            experiment.main(experiment.Options(**asked, stages=(stage,)))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_processor_time_is_added_up_over_interruptions():
