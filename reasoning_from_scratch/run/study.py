@@ -80,8 +80,8 @@ def in_processes(
     context = get_context("spawn")  # torch's threads do not survive a fork
     threads = max(1, cores() // jobs)
     with ProcessPoolExecutor(jobs, context, begin_process, (threads,)) as pool:
-        # A terminal sends Ctrl-C to all processes, but only this one should react to it, even while
-        # the others import: a signal that is ignored when a process starts stays ignored in it.
+        # A terminal sends Ctrl-C to all processes, and this one ends the others. While they import
+        # they ignore it, as they were started; once a run has begun, it saves and stops by itself.
         heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
         asked = {pool.submit(in_process, work, trial): trial for trial in every}
         signal.signal(signal.SIGINT, heard)
