@@ -102,7 +102,7 @@ def ballots(rows: list[dict], same: Callable[[dict, dict], bool]) -> list[list[d
     parties: list[list[dict]] = []
     known: dict[tuple, list[dict]] = {}  # spelled alike, so they need no comparison
     for row in rows:
-        spelled = row["correct"], row["extracted"]
+        spelled = row.get("correct"), row["extracted"]
         if spelled in known:
             known[spelled].append(row)
             continue
