@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.errors import UserError, check_names
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -65,9 +65,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
-    for arm in options.arms:
-        if arm not in ARMS:
-            raise unknown_name("arm", arm, list(ARMS))
+    check_names("arm", options.arms, ARMS)
     if not options.picture_only:
         if options.model == BLURRED and not Path(BLURRED).is_dir():
             raise UserError(f"no model in {BLURRED}; make it: uv run checkpoints/blurred.py")

@@ -22,7 +22,7 @@ from ch07_pictures import long_run_curves
 from regime_runs import lengths
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.errors import unknown_name
+from reasoning_from_scratch.errors import check_names
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.evaluation.paired import Effect, paired
 from reasoning_from_scratch.files.tables import read_table, replace_rows
@@ -95,9 +95,7 @@ class Options:
 
 
 def main(options: Options) -> None:
-    for arm in options.arms:
-        if arm not in ARMS:
-            raise unknown_name("arm", arm, list(ARMS))
+    check_names("arm", options.arms, ARMS)
     if not options.picture_only:
         for seed in options.seeds:
             for arm in options.arms:

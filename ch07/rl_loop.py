@@ -59,20 +59,24 @@ class Config:
 
 def main(config: Config) -> None:
     config = checked(with_what_suits(config))
+    problems = training_problems(config.problems)
+    test = load_problems(config.test_problems, limit=config.test_limit)
+    for name, some in ((config.problems, problems), (config.test_problems, test)):
+        if some and some[0].rules:
+            raise UserError(f"{name} is judged by its own rules, not by a box: use rfs train")
     # float32 on every device: in bfloat16 a weight of 0.02 does not feel an update of 1e-6.
     device = trusted_device("auto")
     model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=0.0)
-    problems = training_problems(config.problems)
     config.log_path.mkdir(parents=True, exist_ok=True)
-    measure(model, tokenizer, config)
+    measure(model, tokenizer, test, config)
     with open(config.log_path / "metrics.jsonl", "w") as log:
         for step in range(config.steps):
             metrics = train_step(model, tokenizer, optimizer, problems, config, step)
             log.write(json.dumps(metrics) + "\n")
             log.flush()
             print("  ".join(f"{k} {v:.3g}" for k, v in metrics.items()), flush=True)
-    measure(model, tokenizer, config)
+    measure(model, tokenizer, test, config)
 
 
 def train_step(model, tokenizer, optimizer, problems: list[Problem], config, step: int) -> dict:
@@ -139,8 +143,7 @@ def backward(model, prompt: list[int], group: list[Rollout], advantages: torch.T
     return loss.item()
 
 
-def measure(model, tokenizer, config: Config) -> None:
-    test = load_problems(config.test_problems, limit=config.test_limit)
+def measure(model, tokenizer, test: list[Problem], config: Config) -> None:
     result = evaluate(model, tokenizer, test, greedy(config.max_tokens))
     print(f"{config.test_problems}: {result.accuracy:.1%} of {len(test)} correct with greedy "
           f"decoding; {result.mean_length:.0f} tokens per answer", flush=True)  # fmt: skip
@@ -153,9 +156,6 @@ def checked(config: Config) -> Config:
             raise UserError(f"--{name} is {getattr(config, name)}; choose {least} or more")
     if not 0 < config.learning_rate < math.inf:
         raise UserError(f"--learning_rate is {config.learning_rate}; choose a small number above 0")
-    for name in (config.problems, config.test_problems):
-        if load_problems(name, limit=1)[0].rules:
-            raise UserError(f"{name} is judged by its own rules, not by a box: use rfs train")
     return config
 
 

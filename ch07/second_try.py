@@ -24,7 +24,7 @@ from typing import Any
 from asking import smoothed
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.errors import unknown_name
+from reasoning_from_scratch.errors import check_names
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -69,9 +69,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
-    for arm in options.arms:
-        if arm not in ARMS:
-            raise unknown_name("arm", arm, list(ARMS))
+    check_names("arm", options.arms, ARMS)
     if not options.picture_only:
         before = list(measured(options, 0, *load_model_and_tokenizer(options.model)))
         for arm in options.arms:

@@ -44,7 +44,7 @@ from typing import Literal
 import torch
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.errors import UserError, check_names
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.tables import replace_rows
@@ -348,9 +348,7 @@ def seconds_of(rows: Sequence[dict]) -> float:
 
 def main(options: Options) -> None:
     """Runs each stage of each seed that is not done yet."""
-    for stage in options.stages:
-        if stage not in STAGES:
-            raise unknown_name("stage", stage, STAGES)
+    check_names("stage", options.stages, STAGES)
     torch.set_num_threads(1)  # so that processor time equals time by the clock
     for seed in options.seeds:
         for stage in options.stages:

@@ -28,3 +28,19 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(str(name), known, n=1)
     guess = f": did you mean {near[0]!r}?" if near else "."
     return UserError(f"unknown {kind} {name!r}{guess} Expected one of: {', '.join(known)}")
+
+
+def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuses the first name that is unknown."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise unknown_name(kind, name, known)
+
+
+def check_at_least(options: object, **smallest: int) -> None:
+    """Refuses numbers of the command line that are too small; None was not given."""
+    for name, least in smallest.items():
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise UserError(f"--{name.replace('_', '-')} is {value}, but must be at least {least}")

@@ -223,9 +223,7 @@ def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
     """The metrics of one run, which an earlier call may have finished or begun."""
     config = asked_config(options, trial)
     refuse_other_settings(config)
-    result = run_to_end(config)
-    if result.stopped:
-        raise UserError(f"{result.folder}: {result.stopped}")
+    result = run_to_end(config).finished()
     if len(result.rows) < options.steps:
         raise UserError(
             f"{result.folder} has the metrics of only {len(result.rows)} of its "

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import UserError, check_at_least
 from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate_with, open_model
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
@@ -176,16 +176,7 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
     """Refuses what cannot be measured, before anything is loaded."""
     if not options.model or not options.problems:
         raise UserError("nothing to do: give a --model and a set of --problems")
-    for name, smallest in (
-        ("samples", 1),
-        ("sample_rows", 1),
-        ("max_turns", 1),
-        ("max_turn_tokens", 0),
-    ):
-        if getattr(options, name) < smallest:
-            raise UserError(
-                f"{flag(name)} is {getattr(options, name)}, but must be at least {smallest}"
-            )
+    check_at_least(options, samples=1, sample_rows=1, max_turns=1, max_turn_tokens=0)
     if options.samples > 1 and options.temperature == 0:
         raise UserError(
             "--samples above 1 needs --temperature above 0: greedy answers are all the same"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from reasoning_from_scratch.config import Asking, Device, Drawing, Turns
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import UserError, check_at_least
 from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.tasks.problem_sets import check_set
 
@@ -31,10 +31,7 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
     def check(self) -> str:
         """Refuses what cannot be loaded, before torch is imported; returns the model's name."""
         check_model_name(self.model)
-        for name in ("num_problems", "problems_per_step", "max_new_tokens", "sample_rows"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"--{name.replace('_', '-')} is {value}, but must be at least 1")
+        check_at_least(self, num_problems=1, problems_per_step=1, max_new_tokens=1, sample_rows=1)
         if self.problems is not None:
             check_set(self.problems)
         if self.environment and self.reward:

@@ -14,10 +14,12 @@ def seen_to_work(asked: TrainConfig, folder: str, rows: list[dict]) -> str:
     tokens = sum(row["env/all/total_ac_tokens"] for row in rows)
     correct = sum(row["env/all/correct"] * row["env/all/total_episodes"] for row in rows)
     speed = tokens / max(sum(row["time/sampling"] for row in rows), 1e-9)
-    sampled = f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct"
-    learned = f"{counted(answers, 'worked solution')} of {tokens:,} tokens"
+    did = "sampled"
+    words = f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct"
+    if asked.is_supervised:
+        did, words = "learned", f"{counted(answers, 'worked solution')} of {tokens:,} tokens"
     seen = {
-        **({"learned": learned} if asked.is_supervised else {"sampled": sampled}),
+        did: words,
         "gradient": gradient(rows),
         "saved": f"rfs train --resume {folder} --steps N continues from here",
         "full run": full_run(asked, rows),

@@ -111,7 +111,7 @@ def say_end(result, done: str) -> int:
             check_holdings(result.folder)
         print(result.stopped or done)
     if result.stopped:
-        return 130 if result.stopped.startswith("interrupted") else 1
+        return 130 if result.interrupted else 1
     return 0
 
 

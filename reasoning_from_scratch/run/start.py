@@ -89,9 +89,13 @@ class TrainResult:
     stopped: str = ""  # why the run ended before its last step; "" if it did not
     writes: bool = True  # whether this rank is the one that talks to people
 
+    @property
+    def interrupted(self) -> bool:
+        return self.stopped.startswith("interrupted")
+
     def finished(self) -> "TrainResult":
         """Itself, for whoever can only use the whole run: Ctrl-C ends that work, too."""
-        if self.stopped.startswith("interrupted"):
+        if self.interrupted:
             raise KeyboardInterrupt
         if self.stopped:
             raise UserError(f"{self.folder}: {self.stopped}")

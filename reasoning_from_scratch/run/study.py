@@ -131,9 +131,9 @@ def refuse_other_settings(asked: TrainConfig, option: str = "--out") -> None:
     Whoever resumed it may have changed any field for some steps and then changed it back.
     """
     folder = RunFolder(asked.log_path)
-    wanted = with_whole_paths(with_whole_files(resolved(asked)))
     if not folder.used():
         return
+    wanted = with_whole_paths(with_whole_files(resolved(asked)))
     for made in reversed(folder.read_configs()):  # the latest difference says most
         for name in (name for name in to_json(made) if name not in PLACES):
             before, now = getattr(made, name), getattr(wanted, name)
@@ -147,7 +147,7 @@ def run_to_end(config: TrainConfig, quiet: bool = True) -> TrainResult:
     if RunFolder(config.log_path).used():
         config = resumed_config(config.log_path)
     result = train(config, quiet=quiet)
-    if result.stopped.startswith("interrupted"):
+    if result.interrupted:
         raise KeyboardInterrupt
     return result
 

@@ -377,7 +377,7 @@ class Tinker:
         asked, message = LossRequest(), await read_bytes(request)
         with self.reading(asked):
             asked.read(message)
-            return self.in_turn(asked, partial(self.passes, asked))
+        return self.in_turn(asked, partial(self.passes, asked))
 
     def passes(self, asked: LossRequest, trained: Trained) -> bytes:
         """In the engine's thread: the loss of some data, and unless `forward_only` its gradient."""
