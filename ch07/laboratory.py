@@ -150,10 +150,15 @@ def shared_runs(name: str) -> list[str]:
     told, runs = [], runs_of_arms()
     for arm in REGIMES[name].arms:
         mine = runs[name, arm]
-        same = [page for page, other in runs if len(mine & runs[page, other]) > len(mine) / 2]
-        pages = ", ".join(f"`{page}`" for page in same if page != name)
-        if pages:
-            told.append(f"The runs of *{arm}* are also those of {pages}.")
+        shared = {
+            page: len(mine & others)
+            for (page, _), others in runs.items()
+            if page != name and len(mine & others) > len(mine) / 2
+        }
+        if shared:
+            all_or_most = "The" if min(shared.values()) == len(mine) else "Most of the"
+            pages = ", ".join(f"`{page}`" for page in shared)
+            told.append(f"{all_or_most} runs of *{arm}* are also those of {pages}.")
     return told
 
 

@@ -21,7 +21,10 @@ from reasoning_from_scratch.evaluation.paired import Effect, rate_means
 from reasoning_from_scratch.report.curves import COLORS, DASHES, TEXT
 from reasoning_from_scratch.report.forest import draw_forest, intervals_legend, soften
 
-MARKS = ("o", "s", "D", "^", "v", "P")  # a shape besides the color, for each arm
+# For each of six arms a color, a shape and a kind of line.
+ARM_COLORS = (*COLORS, "#b8336a")
+MARKS = ("o", "s", "D", "^", "v", "P")
+ARM_DASHES = (*DASHES, (0, (1, 1)))
 GROUPS = ("large", "small", "other units")  # of differences, each drawn at its own scale
 LARGE = 0.15  # a share; a larger difference is drawn among the large ones
 BAND = "#eef1f6"  # within 2 percentage points of no difference
@@ -60,7 +63,7 @@ def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
         if arm not in rates:
             continue
         number = len(arms) - 1 - place
-        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
+        color, mark = ARM_COLORS[number % len(ARM_COLORS)], MARKS[number % len(MARKS)]
         measured = [value for value in values[rates[arm]].values() if not math.isnan(value)]
         panel.plot(measured, [place] * len(measured), mark, color=color, alpha=0.5, ms=5, mew=0)
         if measured:
@@ -76,9 +79,9 @@ def draw_rates(panel: Axes, arms: dict) -> None:
     choice between those used them, too, but they are not drawn: see `best_rate`."""
     for number, values in enumerate(arms.values()):
         means = dict(sorted(rate_means(values).items()))
-        look = {"color": COLORS[number % len(COLORS)], "ls": DASHES[number % len(DASHES)]}
+        color, dash = ARM_COLORS[number % len(ARM_COLORS)], ARM_DASHES[number % len(ARM_DASHES)]
         mark = MARKS[number % len(MARKS)]
-        panel.plot(list(means), list(means.values()), marker=mark, ms=4, **look)
+        panel.plot(list(means), list(means.values()), marker=mark, ms=4, color=color, ls=dash)
     tried = sorted({lr for values in arms.values() for lr in values if lr > 0})
     panel.set_xscale("log")
     panel.minorticks_off()

@@ -35,6 +35,10 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
+class Refused(AssertionError):
+    """The browser's answer to a call that it could not carry out."""
+
+
 class Browser:
     """One page of a browser of its own. Messages are JSON, each followed by a zero byte; the
     browser reads them from its file descriptor 3 and writes to 4."""
@@ -76,7 +80,8 @@ class Browser:
         while True:
             reply = self._next(timeout)
             if reply.get("id") == self.last_id:
-                assert "error" not in reply, reply["error"]
+                if "error" in reply:
+                    raise Refused(reply["error"]["message"])
                 return reply["result"]
             self._note(reply)
 
@@ -115,10 +120,24 @@ class Browser:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
+    def back(self) -> None:
+        """What the back button does: the page before this one, which may be built anew."""
+        history = self.send("Page.getNavigationHistory")
+        before = history["entries"][history["currentIndex"] - 1]
+        self.send("Page.navigateToHistoryEntry", entryId=before["id"])
+        self.wait(f"location.href === {json.dumps(before['url'])}")
+        self.wait("document.readyState === 'complete'")
+
     def wait(self, condition: str, seconds: float = 120) -> None:
-        """Until an expression is true."""
+        """Until an expression is true. A page that gives way to another cannot say: asked anew."""
         end = time.monotonic() + seconds
-        while not self.run(condition):
+        while True:
+            try:
+                if self.run(condition):
+                    return
+            except Refused as refused:
+                if "navigated" not in str(refused) and "context" not in str(refused):
+                    raise
             assert time.monotonic() < end, f"never came true: {condition}"
             time.sleep(0.05)
 

@@ -444,8 +444,8 @@ def test_after_the_back_button_controls_and_numbers_agree(browser, name):
     )
     browser.send("Page.navigate", url="about:blank")
     browser.wait("location.href === 'about:blank'")
-    browser.run("history.back()")
-    browser.wait("document.readyState === 'complete' && typeof at === 'function'")
+    browser.back()
+    browser.wait("typeof at === 'function'")
     assert browser.run(f"{fields}.map((x) => x.type === 'radio' ? x.checked : x.value)") == first
 
 
