@@ -21,6 +21,7 @@ from reasoning_from_scratch.commands.cli import guarded, with_home
 from reasoning_from_scratch.commands.other_words import as_flags
 from reasoning_from_scratch.commands.train import FIRST, TrainFlags, config_and_flags, say_end
 from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.origin import with_whole_paths
@@ -85,7 +86,9 @@ def configured(words: list[str]) -> tuple[TrainConfig, str]:
     config, flags = config_and_flags(
         as_flags(words, kinds), Flags, FIRST, "rl_basic.py", about, **USUAL
     )
-    if "kl_coef" in config.given and config.kl == "none":
+    if config.kl_coef and "kl_coef" in config.given and config.kl == "none":
+        if "kl" in config.given:
+            raise UserError("--kl none and a kl_penalty_coef exclude each other: omit one of them")
         config = replaced(config, kl="token")
     return config, flags.behavior_if_log_dir_exists
 

@@ -2,7 +2,7 @@
 
     uv run ch07/use_checkpoint.py --grpo_type no_kl --step 50 --question "What is 12 * 13 - 5?"
 
-The checkpoints are of Qwen3-0.6B: 1.2 GB each.
+The checkpoints are of Qwen3-0.6B: 1.5 GB each.
 """
 
 import sys

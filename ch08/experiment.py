@@ -56,6 +56,7 @@ from reasoning_from_scratch.run.options import configure, resumed_config
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.tasks.own_task import function_from_file
 from reasoning_from_scratch.text import as_lines, read_lines
 
 HERE = Path(__file__).resolve()
@@ -273,9 +274,16 @@ def answered_in_line(text: str, problem: Problem) -> float:
 # ----------------------------------------------------------------------- runs, as rfs makes them
 
 SESSION = time.time()  # a run that was interrupted has several
-# A run imports this file once more, for its evaluator, and counts processor-seconds from then on.
+# A run imports this file once more, for its evaluator. There the processor-seconds are counted.
+EVALUATOR = f"{HERE}:measured_on_the_way"
 BEGAN = time.process_time()
 spent_measuring = 0.0
+
+
+def count_from_now() -> None:
+    """What this process did before is not counted: it may have run other stages."""
+    counter = function_from_file(EVALUATOR).__globals__
+    counter |= {"BEGAN": time.process_time(), "spent_measuring": 0.0}
 
 
 def measured_on_the_way(model, tokenizer) -> dict[str, float]:
@@ -298,9 +306,10 @@ def rows_of_run(options: Options, folder: Path, settings: dict) -> list[dict]:
         config = configure(
             **usual(options) | settings, log_path=str(folder), rolling_every=10,
             eval_every=options.every * (5 if settings["recipe"] == "sft" else 1),
-            evaluators=[f"{HERE}:measured_on_the_way"], eval_problems=[f"{PROBLEMS}:held_out"],
+            evaluators=[EVALUATOR], eval_problems=[f"{PROBLEMS}:held_out"],
             eval_limit=1,
         )  # fmt: skip
+    count_from_now()
     result = train(config)
     if result.stopped:
         raise UserError(f"{folder}: {result.stopped}; the same command goes on from there")

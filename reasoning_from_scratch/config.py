@@ -103,7 +103,7 @@ class Drawing:
     max_new_tokens: int | None = None
     """Longest answer in tokens (default: 160 for the tiny model, else 512)."""
     temperature: float = 1.0
-    """Sampling temperature; 1 samples the policy itself, 0 takes the most probable token."""
+    """Sampling temperature; 1 samples the policy itself."""
     top_p: float = 1.0
     """Sample from the smallest set of tokens with this total probability; 1 keeps all."""
     top_k: int = 0

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.text import counted
 
 
@@ -160,7 +160,7 @@ def suiting_prompt(problems: Sequence[Problem]) -> str:
 def prompt_file(name: str) -> str:
     """The prompt in a file, without the newline that editors put at its end: a model that is shown
     "13 + 24 =" should continue on that line."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     if not path.is_file():
         raise unknown_name("prompt", name, [*PROMPTS, "a file with {problem} in it"])
     try:

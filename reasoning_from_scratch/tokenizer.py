@@ -308,6 +308,10 @@ def _read_tokenizer(path: Path) -> Tokenizer:
     if not path.is_file():
         raise UserError(f"there is no tokenizer file {path}; download_qwen3_small fetches Qwen3's")
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for any file it cannot parse
         raise UserError(f"{path} is not a tokenizer in tokenizers' JSON format: {error}") from None
+    # How a fine-tuning script cut and filled its texts is in the file, too; a prompt stays whole.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

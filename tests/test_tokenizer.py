@@ -87,6 +87,17 @@ def test_chat_wrapped_overrides_the_constructor(tiny_tokenizer_file):
     assert plain.decode(plain.encode("hi")) == "hi"
 
 
+def test_a_prompt_stays_whole_however_texts_were_cut_and_filled(tiny_tokenizer_file, tmp_path):
+    """A fine-tuning script leaves its settings in the file."""
+    inner = Tokenizer.from_file(str(tiny_tokenizer_file))
+    inner.enable_truncation(4)
+    inner.enable_padding(length=16)
+    inner.save(str(tmp_path / "tokenizer.json"))
+    text = "What is 12 + 30? " * 5
+    cut, whole = (Qwen3Tokenizer(p) for p in (tmp_path / "tokenizer.json", tiny_tokenizer_file))
+    assert cut.encode(text) == whole.encode(text) and cut.encode("a") == whole.encode("a")
+
+
 def test_missing_file_is_one_line(tmp_path):
     with pytest.raises(UserError, match="nothing.json") as info:
         Qwen3Tokenizer(tmp_path / "nothing.json")

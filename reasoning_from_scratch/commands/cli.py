@@ -119,7 +119,7 @@ def run_script(function: Callable, words: bool = False) -> int:
 def with_home(argv: Sequence[str]) -> list[str]:
     """A command line in which each ~ that begins a path is the home folder. Shells do that, too,
     but not in --log-path=~/x."""
-    home = str(Path.home())
+    home = os.path.expanduser("~")
     return [START_OF_PATH.sub(lambda found: found[1] + home, word) for word in argv]
 
 

@@ -149,7 +149,11 @@ def check_options(options: CompareOptions) -> None:
     if options.baseline not in (None, *options.recipes):
         raise UserError(f"--baseline {options.baseline} is not in --recipes: add it there")
     for recipe in options.recipes:
-        recipe_row(recipe)
+        if recipe_row(recipe).changes.get("objective") == "cross_entropy":
+            raise UserError(
+                f"--recipe {recipe} learns from worked solutions and samples nothing, so there are "
+                "no rollouts to compare: train it with rfs train"
+            )
 
 
 def rates(options: CompareOptions) -> tuple[float | None, ...]:
@@ -298,10 +302,11 @@ def values(runs: Runs, measure) -> dict[int, float]:
 def same_algorithm(ours: Runs, theirs: Runs) -> bool:
     """Whether all steps have the same accuracy and number of tokens, and the same entropy up to
     rounding. Two algorithms that differ diverge within a few steps; two that coincide at these
-    settings do not, unless rounding changes a token."""
+    settings do not, unless rounding changes a token. A first step shows nothing: all recipes sample
+    it with the same weights."""
     names = ("env/all/correct", "env/all/total_ac_tokens", "eval_acc")
     steps = [step for seed in ours for step in zip(ours[seed], theirs[seed], strict=True)]
-    return all(
+    return len(steps) > len(ours) and all(
         all(one.get(name) == other.get(name) for name in names)
         and math.isclose(one[ENTROPY], other[ENTROPY], rel_tol=1e-3)
         for one, other in steps
@@ -310,7 +315,9 @@ def same_algorithm(ours: Runs, theirs: Runs) -> bool:
 
 def first_like(recipe: str, runs: Mapping[str, Runs]) -> str:
     """The first recipe that is the same algorithm; "" if that is the recipe itself."""
-    first = next(name for name in runs if same_algorithm(runs[name], runs[recipe]))
+    first = next(
+        name for name in runs if name == recipe or same_algorithm(runs[name], runs[recipe])
+    )
     return "" if first == recipe else first
 
 
@@ -339,10 +346,11 @@ def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str
         if options.lrs
         else ""
     )
+    seeds = f"seeds 0 to {options.seeds - 1}" if options.seeds > 1 else "seed 0"
     about = (
         f"{options.model}: {counted(options.steps, 'step')} x "
         f"{counted(options.problems_per_step, 'problem')} x {options.rollouts} rollouts, "
-        f"seeds 0 to {options.seeds - 1}. greedy: accuracy on "
+        f"{seeds}. greedy: accuracy on "
         f"{problems} held-out problems at the end (before: at the start). rollouts: "
         f"correct answers among those of the last third of the steps.{chosen} vs {first}: the "
         "difference of the column before it, seed by seed. s.e.: standard error over seeds of the "

@@ -1,6 +1,5 @@
 """`rfs export` and `rfs push`: take a model out of this project, to a folder or to the hub."""
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from huggingface_hub import HfApi
 from tyro.conf import Positional
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import disk_errors_as, replacing
+from reasoning_from_scratch.files.disk import disk_errors_as, expanded, replacing
 from reasoning_from_scratch.files.hub_models import is_whole
 from reasoning_from_scratch.files.model_names import HUB_NAME
 from reasoning_from_scratch.files.saved_models import CARD_FILE
@@ -47,7 +46,7 @@ class PushOptions:
 
 def export(options: ExportOptions) -> None:
     """Write a folder that transformers, vLLM and llama.cpp's converter open."""
-    folder = Path(os.path.expanduser(options.to))
+    folder = expanded(options.to)
     with disk_errors_as(f"cannot export {options.model} to {folder}", "choose another --to"):
         if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
             raise UserError(f"{folder} exists and is not empty; choose another folder")

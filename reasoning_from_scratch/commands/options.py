@@ -4,8 +4,12 @@ before it spends seconds on importing it."""
 from dataclasses import dataclass
 
 from reasoning_from_scratch.config import Device, Drawing
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.files.model_names import check_model_name
+from reasoning_from_scratch.problems import PROMPTS
+
+TEMPLATES = ("auto", "math", "chat", "plain")
 
 
 @dataclass
@@ -27,6 +31,9 @@ class ChatOptions(Device, Drawing):
 
     def check(self) -> str:
         """Refuses a model that cannot be loaded; returns the name of one that can."""
+        if self.template not in (*TEMPLATES, *PROMPTS) and not expanded(self.template).is_file():
+            known = [*TEMPLATES, "a file with {problem} in it"]
+            raise unknown_name("template", self.template, known)
         check_model_name(self.model)
         return self.model
 

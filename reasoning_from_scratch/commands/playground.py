@@ -20,7 +20,7 @@ from reasoning_from_scratch.problems import problem_prompt, render_prompt
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.tasks.problem_sets import load_problems
-from reasoning_from_scratch.text import evenly, visible
+from reasoning_from_scratch.text import counted, evenly, visible
 from reasoning_from_scratch.tiny.guessing import MOST, TOKENS, guess_problem, guess_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tokenizer import stop_ids_of
@@ -67,7 +67,7 @@ class PlaygroundOptions:
     models: tuple[str, ...] = ("tiny-base", "tiny-grpo", "tiny-grpo-longer")
     """Models for the page: names, folders or runs. The first one can be trained there."""
     players: tuple[str, ...] = ("tiny-player", "tiny-player-grpo")
-    """Models that guess numbers; the first one can be trained. None: a page without the game."""
+    """Models that guess numbers; the first one can be trained. Nothing after it: no game."""
     run: str | None = None
     """A run with saved steps, for a slider over its training."""
     out: str = "playground.html"
@@ -93,7 +93,7 @@ def playground(options: PlaygroundOptions) -> int:
             raise UserError(f"{out} exists and is not a file; choose a name such as mine.html")
         with replacing(out) as beside:
             beside.write_text(page, encoding="utf-8", newline="\n")
-    words = f"{len(entries)} models, {len(page) / 1e6:.1f} MB; open it in a browser"
+    words = f"{counted(len(entries), 'model')}, {len(page) / 1e6:.1f} MB; open it in a browser"
     print(visible(f"{out}: {words}"))
     return 0
 

@@ -24,7 +24,7 @@ from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import greedy
 from reasoning_from_scratch.tasks.problem_sets import load_problems
-from reasoning_from_scratch.text import visible
+from reasoning_from_scratch.text import counted, visible
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 
 # Found by experiment; benchmarks/README.md has the record of what was tried.
@@ -83,7 +83,8 @@ def quickstart(options: QuickstartOptions) -> int:
     if load_library(torch.float32) is None:
         print(NO_COMPILER)
     before = measure(*load_model_and_tokenizer(config.model))
-    sizes = f"{config.steps} steps of {config.problems_per_step} problems x {config.rollouts}"
+    steps = counted(config.steps, "step")
+    sizes = f"{steps} of {config.problems_per_step} problems x {config.rollouts}"
     print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a correct answer in \\boxed{{}}, else 0.")
     trained = time.monotonic()
     result = train(config)

@@ -1,5 +1,6 @@
 """The last lines of `rfs train --smoke`: what was seen to work, and what a full run takes."""
 
+import shlex
 from statistics import fmean
 
 from reasoning_from_scratch.config import TrainConfig, replaced
@@ -21,7 +22,7 @@ def seen_to_work(asked: TrainConfig, folder: str, rows: list[dict]) -> str:
     seen = {
         did: words,
         "gradient": gradient(rows),
-        "saved": f"rfs train --resume {folder} --steps N continues from here",
+        "saved": f"rfs train --resume {shlex.quote(str(folder))} --steps N continues from here",
         "full run": full_run(asked, rows),
     }
     lines = [f"  {name:<10}{words}" for name, words in seen.items()]
@@ -59,7 +60,9 @@ def full_run(asked: TrainConfig, rows: list[dict]) -> str:
         longer = full.max_new_tokens / small.max_new_tokens
         each = f"{full.problems_per_step} x {full.rollouts} answers"
     seconds *= full.steps * larger * longer
-    time = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+    time = (
+        counted(round(seconds / 60), "minute") if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+    )
     return (
         f"without --smoke, {counted(full.steps, 'step')} of {each} take "
         f"{'at most' if longer > 1 else 'about'} {time} here"

@@ -255,7 +255,7 @@ def attention_calls(rows: list[list[int]]) -> tuple[list[list[AttentionRow]], li
         if not (calls and row.fits(calls[-1][0])):
             calls.append([])
         calls[-1].append(row)
-    found, places = [0] * (1 + max(map(max, rows))), 0
+    found, places = [0] * (1 + max(map(max, filter(None, rows)), default=-1)), 0
     for call in calls:
         for row in call:
             for place, token in enumerate(row.tokens[row.start :], places):

@@ -64,7 +64,8 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def weights_of(folder: Path) -> list[str]:
-    return shards_of(folder / SHARD_INDEX) if (folder / SHARD_INDEX).exists() else [WEIGHTS]
+    sharded = (folder / SHARD_INDEX).exists() and not (folder / WEIGHTS).exists()
+    return shards_of(folder / SHARD_INDEX) if sharded else [WEIGHTS]
 
 
 def _downloaded(name: str) -> Path:

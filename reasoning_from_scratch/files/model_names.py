@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.text import read_values
 
@@ -39,7 +40,7 @@ def is_name(model: str | Path | None) -> bool:
 
 def base_of(model: str | Path) -> str | None:
     """The base model of a LoRA folder; None for anything else."""
-    config = Path(model).expanduser() / ADAPTER_CONFIG
+    config = expanded(model) / ADAPTER_CONFIG
     if is_name(model) or not config.is_file():
         return None
     base = read_values(config).get("base_model_name_or_path")
@@ -48,7 +49,7 @@ def base_of(model: str | Path) -> str | None:
             f"{model} is LoRA for the model {base}, which is not here: put it back, or set "
             f"base_model_name_or_path in {config} to its new place"
         )
-    if (Path(base).expanduser() / ADAPTER_CONFIG).is_file():
+    if (expanded(base) / ADAPTER_CONFIG).is_file():
         raise UserError(
             f"{model} is LoRA for {base}, itself LoRA: run `rfs export {base} --to FOLDER` and set "
             f"base_model_name_or_path in {config} to that folder"
@@ -57,7 +58,7 @@ def base_of(model: str | Path) -> str | None:
 
 
 def is_there(name: str | Path) -> bool:
-    return is_name(name) or bool(run_and_save(name)[0]) or Path(name).expanduser().exists()
+    return is_name(name) or bool(run_and_save(name)[0]) or expanded(name).exists()
 
 
 def check_model_name(name: str | Path) -> None:

@@ -5,11 +5,12 @@ accuracy, the latest of equal ones; if the run was never evaluated, its last sav
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.text import evenly, read_lines, read_values
 
 SAVES_LIST = "checkpoints.jsonl"
@@ -76,7 +77,7 @@ def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> s
 
 def run_and_save(name: str | Path) -> tuple[Path | None, str | None]:
     """Run folder and save of a name; None, None for a name of something else."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.exists():
         return (path, None) if is_run(path) else (None, None)
     run, at, save = str(path).rpartition("@")
@@ -123,11 +124,15 @@ def evaluations_in(row: dict) -> list[dict]:
     return [found | {"step": row["step"]} for found in (before, row) if "eval_acc" in found]
 
 
-def with_final(row: dict, final: dict) -> dict:
-    """The last line, with the evaluation of the final weights."""
+def with_final(row: dict, final: dict, evaluators: Sequence[str] = ()) -> dict:
+    """The last line, with the evaluation of the final weights. `evaluators`: the names of your own,
+    whose earlier numbers are moved even if they have failed now."""
     if row.get("eval_step") in (None, final["eval_step"]):
         return row | final
-    return row | {BEFORE + name: row[name] for name in final if name in row} | final
+    own = tuple(f"{name}/" for name in evaluators)
+    earlier = {name: row[name] for name in row if name in final or name.startswith(own)}
+    rest = {name: value for name, value in row.items() if name not in earlier}
+    return rest | {BEFORE + name: value for name, value in earlier.items()} | final
 
 
 def evaluated_at(row: dict) -> int:

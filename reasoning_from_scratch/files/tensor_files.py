@@ -95,9 +95,9 @@ def load_state(path: str | Path) -> dict[str, Tensor]:
 
 
 def _read_folder(folder: Path) -> dict[str, Tensor]:
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        return _read_safetensors(folder / "model.safetensors")
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.exists() or not index.exists():  # the first of both, as transformers does
+        return _read_safetensors(whole)
     state: dict[str, Tensor] = {}
     for shard in shards_of(index):
         state |= _read_safetensors(folder / shard)

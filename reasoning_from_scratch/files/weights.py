@@ -11,11 +11,12 @@ from torch.overrides import TorchFunctionMode
 from reasoning_from_scratch import qwen3
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.adapters import add_adapter
-from reasoning_from_scratch.files.disk import replacing
+from reasoning_from_scratch.files.disk import expanded, replacing
 from reasoning_from_scratch.files.downloads import download_qwen3_small
 from reasoning_from_scratch.files.gguf_files import converted_gguf
 from reasoning_from_scratch.files.hub_models import hub_model, smollm2
 from reasoning_from_scratch.files.model_names import (
+    ADAPTER_CONFIG,
     PUBLISHED,
     SHIPPED,
     base_of,
@@ -71,8 +72,10 @@ def build_model(
     """
     embedding = state.get("tok_emb.weight", torch.empty(0))  # without one check_state says so
     dtype = dtype or embedding.dtype
-    model = weightless_model({**cfg, "dtype": dtype})
-    if tied := model.cfg.get("tie_embeddings", False):
+    # A head of its own is used, whatever the configuration says: transformers does the same.
+    tied = cfg.get("tie_embeddings", False) and _head_is_embedding(state)
+    model = weightless_model({**cfg, "dtype": dtype, "tie_embeddings": tied})
+    if tied:
         state = {**state, "out_head.weight": embedding}
     check_state(state, model, origin)
     model.load_state_dict({name: t.to(dtype) for name, t in state.items()}, assign=True)
@@ -112,19 +115,23 @@ def check_state(state: Mapping[str, Tensor], model: Qwen3Model, origin: str | Pa
 def load_weights(model: Qwen3Model, path: str | Path) -> None:
     """Copy the tensors of a file, folder or run into `model`, on its device and in its dtype."""
     path = which_weights(path)
-    state = load_state(path)
-    if model.cfg.get("tie_embeddings", False):
-        state.setdefault("out_head.weight", state.get("tok_emb.weight", torch.empty(0)))
-    check_state(state, model, path)
-    model.load_state_dict(state)
+    _copy_into(model, load_state(path), path)
 
 
 def load_hf_weights_into_qwen(model: Qwen3Model, param_config: Mapping, params: Mapping) -> None:
     """Copy tensors by Hugging Face's names into `model`, which was made from `param_config`."""
-    state = to_our_names(params)
+    _copy_into(model, to_our_names(params), "params")
+
+
+def _copy_into(model: Qwen3Model, state: dict[str, Tensor], origin: str | Path) -> None:
     if "tok_emb.weight" in state:  # a tied model has no head of its own in the file
         state.setdefault("out_head.weight", state["tok_emb.weight"])
-    check_state(state, model, "params")
+    check_state(state, model, origin)
+    if model.cfg.get("tie_embeddings", False) and not _head_is_embedding(state):
+        raise UserError(
+            f"{origin} has a head of its own; in this model head and embedding are one matrix, "
+            "which cannot be both"
+        )
     model.load_state_dict(state)
 
 
@@ -170,6 +177,12 @@ def _head_is_tied(state: Mapping[str, Tensor]) -> bool:
     return head is None or head.data_ptr() == state["tok_emb.weight"].data_ptr()
 
 
+def _head_is_embedding(state: Mapping[str, Tensor]) -> bool:
+    """Whether a model with one matrix for both computes what these tensors say."""
+    head, embedding = state.get("out_head.weight"), state.get("tok_emb.weight")
+    return head is None or head is embedding or embedding is None or torch.equal(head, embedding)
+
+
 def _known_configs() -> list[dict]:
     """Shapes do not show the base of the rotary angles; these configurations know it."""
     sizes = [cfg for name, cfg in vars(qwen3).items() if name.startswith("QWEN_CONFIG_")]
@@ -199,7 +212,7 @@ def load_model_and_tokenizer(
         model, tokenizer = load_model_and_tokenizer(
             base, device, use_compile, local_dir, dtype=dtype
         )
-        add_adapter(model, Path(which_model).expanduser(), base)
+        add_adapter(model, expanded(which_model), base)
         return model, tokenizer
     path = _weights_path(which_model, local_dir)
     state = load_state(path)  # by our names, still in the file
@@ -448,6 +461,11 @@ def save_hf_folder(model: Qwen3Model, tokenizer: ModelTokenizer, folder: str | P
     """Write a folder that transformers' Auto classes, vLLM and load_model_and_tokenizer open. The
     tokenizer's files are those that it was opened from; missing ones are written anew."""
     folder = Path(folder)
+    if (folder / ADAPTER_CONFIG).exists():
+        raise UserError(
+            f"{folder} holds a LoRA adapter, which would be added to these weights when they are "
+            "loaded; choose another folder"
+        )
     state = to_hf_names(_plain_state(model))
     if model.cfg.get("tie_embeddings", False):
         del state["lm_head.weight"]

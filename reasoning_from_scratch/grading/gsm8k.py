@@ -8,6 +8,12 @@ import re
 
 NUMBER = re.compile(r"#### (-?[0-9.,]+)")
 TRUTH = re.compile(r"\+?(-?[0-9]*\.?[0-9]+)\.?")
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+
+
+def without_thousands_commas(number: str) -> str:
+    """1,234,567 as 1234567; a decimal comma, as in 3,5, stays."""
+    return THOUSANDS.sub("", number)
 
 
 def number_after_hashes(text: str) -> str | None:
@@ -17,7 +23,7 @@ def number_after_hashes(text: str) -> str | None:
 
 def expected_number(answer: str) -> str | None:
     """A problem's answer as written after ####; None if it cannot be, such as 1/2."""
-    found = TRUTH.fullmatch(answer.strip().replace(",", ""))
+    found = TRUTH.fullmatch(without_thousands_commas(answer.strip()))
     return found[1] if found else None
 
 

@@ -27,6 +27,15 @@ class Timed(Generic[P, T]):
         return taken
 
 
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """The time that spans cover; where some lie in others, it counts once."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
 class Clock:
     """Collects named spans: `with clock("sampling"): ...`, then `clock.take()` at the end."""
 
@@ -78,11 +87,11 @@ class Clock:
         """Time spent so far in all spans of that name, without other spans inside them."""
         own = [(start, end) for span, start, end in self.spans if span == name]
         inside = [
-            end - start
+            (start, end)
             for span, start, end in self.spans
             if span != name and any(first <= start and end <= last for first, last in own)
         ]
-        return sum(end - start for start, end in own) - sum(inside)
+        return covered(own) - covered(inside)
 
     def take(self) -> tuple[dict[str, float], list[dict]]:
         """Seconds per name and in total, and the spans in the format of timing_spans.jsonl."""

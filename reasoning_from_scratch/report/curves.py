@@ -81,8 +81,8 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
     (
         "KL",
-        "distance from the starting model, and between sampler and trainer",
-        {"kl_policy_base": "from the start", "optim/kl_sample_train_v2": "sampler to trainer"},
+        "distance from the reference (by default the start), and between sampler and trainer",
+        {"kl_policy_base": "from the reference", "optim/kl_sample_train_v2": "sampler to trainer"},
     ),
     (
         "Clip fraction",

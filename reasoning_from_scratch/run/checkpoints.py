@@ -6,6 +6,7 @@ are. The newest complete save counts; the next start deletes what a kill left in
 """
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -101,7 +102,7 @@ class Checkpoints:
         last = f"the last save, {good[-1]}, is intact" if good else "nothing was saved before"
         return (
             f"could not save after step {batch} in {self.folder}: {error.strerror or error}; "
-            f"{last}: make room, then --resume {self.run}"
+            f"{last}: make room, then --resume {shlex.quote(str(self.run))}"
         )
 
     # -- choosing and forgetting
@@ -209,7 +210,7 @@ def check_holdings(run: Path) -> None:
     if lost:
         raise UserError(
             f"{run} has finished its steps, but {' and '.join(lost)} cannot be found: rfs "
-            f"train --resume {run} restores what it can"
+            f"train --resume {shlex.quote(str(run))} restores what it can"
         )
 
 

@@ -14,6 +14,7 @@ from reasoning_from_scratch.grading.gsm8k import expected_number
 from reasoning_from_scratch.problems import (
     Problem,
     few_shot_prefix,
+    is_hub_set,
     problem_prompt,
     show_examples,
     told_prompt,
@@ -22,6 +23,7 @@ from reasoning_from_scratch.problems import (
 from reasoning_from_scratch.rollouts import worked_rollout
 from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.tasks.environments.conversation import judges_itself
+from reasoning_from_scratch.tasks.hub_sets import hub_held_out
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import (
     AT_HELD_OUT,
@@ -90,6 +92,8 @@ def with_held_out_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomePro
     held out even if this run never evaluates: another run may, or this one when it is resumed."""
     share = config.problems + AT_HELD_OUT
     if made_set(config.problems):  # its held-out problems are never among them
+        return load_problems(config.problems, limit=config.problem_limit), "", []
+    if is_hub_set(config.problems) and hub_held_out(config.problems):  # a split of its own
         return load_problems(config.problems, limit=config.problem_limit), "", []
     if share not in config.eval_problems:
         return (load_problems(config.problems, config.data_path, config.problem_limit), share, [])

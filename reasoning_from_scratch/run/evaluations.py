@@ -46,7 +46,9 @@ class Evaluations:
             found = eval_metrics(name, groups)
             if self.config.is_supervised:
                 found |= self.loss_metrics(name, problems)
-            numbers = found | numbers  # eval_acc, eval_... are those of the first set
+            if scores:  # eval_acc, eval_... are those of the first set
+                found = {key: value for key, value in found.items() if key.startswith(f"{name}/")}
+            numbers |= found
             scores[name] = numbers[f"{name}/env/all/correct"], len(groups)
         return numbers | {"eval_step": step} | self.evaluator_numbers(step), scores
 

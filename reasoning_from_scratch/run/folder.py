@@ -5,6 +5,7 @@ import logging
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from filelock import FileLock, Timeout
 from reasoning_from_scratch import DISTRIBUTION
 from reasoning_from_scratch.config import FORMER, TrainConfig, from_json, to_json
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import sweep, write_whole
+from reasoning_from_scratch.files.disk import expanded, sweep, write_whole
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.checkpoints import Checkpoints
@@ -86,7 +87,7 @@ class RunFolder:
     """The files that a run writes, except for its reports. `checkpoints` are its saves."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
+        self.path = expanded(path)
         self.rows: list[dict] = []  # the metrics lines so far
         self.total_steps = 0
         self.lock = FolderLock(self.path)
@@ -98,8 +99,11 @@ class RunFolder:
         """Raise an error if the folder has a run in it, unless the run may be deleted."""
         with disk_errors_name(self.path):
             used = self.used()
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is not a folder; choose another --log-path")
         if used and not overwrite:
-            raise UserError(f"{self.path} already holds a run; {advice.format(self.path)}")
+            named = shlex.quote(str(self.path))
+            raise UserError(f"{self.path} already holds a run; {advice.format(named)}")
 
     def reserve(self) -> None:
         """Keep other processes out while the run is loaded. Loading changes none of its files."""

@@ -51,7 +51,6 @@ SMALLEST = {
     "overlong_penalty": 0,
     "num_minibatches": 1,
     "lora_rank": 0,
-    "lora_alpha": 0,
     "matrix_lr": 0,
     "embedding_lr": 0,
     "unembedding_lr": 0,
@@ -62,7 +61,10 @@ SMALLEST = {
     "divergence_limit": 0,
 }
 
-ABOVE_ZERO = ("temperature", "logprob_temperature", "length_constant", "sequence_mask_threshold")
+ABOVE_ZERO = (
+    "temperature", "logprob_temperature", "length_constant", "lora_alpha",
+    "sequence_mask_threshold",
+)  # fmt: skip
 
 
 def check(config: TrainConfig) -> None:

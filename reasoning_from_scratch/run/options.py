@@ -14,6 +14,7 @@ from typing import Any
 
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.files.model_names import base_of, is_name
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
@@ -72,7 +73,17 @@ def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
     """The configuration with which `train` continues the run in `path`."""
     from reasoning_from_scratch.run.folder import RunFolder  # late: it imports torch
 
-    saved = RunFolder(path).read_config()
+    folder = RunFolder(path)
+    if folder.first_values().get("served"):
+        raise UserError(
+            f"{path} was trained by a client of rfs serve, which alone can continue it; to train "
+            f"on from its weights: --model {path} --log-path FOLDER"
+        )
+    saved = folder.read_config()
+    # What followed from the old settings follows from the new ones.
+    saved = replace(
+        saved, **{k: None for k, v in following(saved).items() if getattr(saved, k) == v}
+    )
     again = {"resume": str(path), "overwrite": False, "smoke": False}
     config = replaced(saved, **(again | changes), given=frozenset(changes))
     check_void(config)
@@ -93,7 +104,7 @@ def preset(model: str) -> dict[str, Any]:
 
 def config_files(model: str) -> Iterator[Path]:
     """The config files of a folder: its own and, if it is a run, those of its saves."""
-    folder = run_and_save(model)[0] or Path(model).expanduser()
+    folder = run_and_save(model)[0] or expanded(model)
     yield folder / "config.json"
     yield from folder.glob("checkpoints/*/config.json")
 
@@ -124,16 +135,17 @@ def resolved(config: TrainConfig) -> TrainConfig:
         check_recipe(config)
     if config.smoke:
         config = at_most(config, **SMOKE)
+    return filled(config, following(config))
+
+
+def following(config: TrainConfig) -> dict[str, Any]:
+    """Values that follow from other fields, unless they are given."""
     lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
-    weighs = lags and not config.mask_importance
-    return filled(
-        config,
-        {
-            "length_constant": float(config.max_new_tokens),
-            "keep_sampling_mask": config.leaves_tokens_out,
-            "truncate_importance": LAG_WEIGHT if weighs else 0.0,
-        },
-    )
+    return {
+        "length_constant": float(config.max_new_tokens or 0),
+        "keep_sampling_mask": config.leaves_tokens_out,
+        "truncate_importance": LAG_WEIGHT if lags and not config.mask_importance else 0.0,
+    }
 
 
 def lora_learning_rate(lr: float) -> float:

@@ -15,6 +15,7 @@ import torch
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.problems import PROMPTS, is_hub_set, is_in_file
@@ -175,7 +176,7 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
         )
         if not is_file or file in (*PROBLEM_SETS, *PROMPTS) or made_set(name) or is_hub_set(name):
             return name
-        return str(Path(name).expanduser().resolve())
+        return str(expanded(name).resolve())
 
     judges = ("reward", "environment", "evaluators")
     names = ("problems", "data_path", "eval_problems", "recipe", "prompt", *judges)
@@ -203,5 +204,5 @@ def with_whole_paths(config: TrainConfig) -> TrainConfig:
         changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
     if config.kl_reference and not is_name(config.kl_reference):
         changes["kl_reference"] = which_weights(config.kl_reference, log.info)
-    whole = {name: str(Path(path).expanduser().resolve()) for name, path in changes.items()}
+    whole = {name: str(expanded(path).resolve()) for name, path in changes.items()}
     return replaced(config, **whole)

@@ -1,6 +1,7 @@
 """TrainingRun: what a run does besides its updates; the loop calls it."""
 
 import gc
+import shlex
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.saves import Saves
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import finite, read_lines
-from reasoning_from_scratch.trainer import Numbers, chosen_groups
+from reasoning_from_scratch.trainer import Numbers, chosen_groups, groups_with_gradient
 
 NONFINITE_LIMIT = 5  # the run ends after this many steps in a row without a finite gradient
 FAILED_LIMIT = 3  # or after this many in which your own verifier failed on every answer
@@ -84,7 +85,12 @@ class TrainingRun:
         self.folder.close()
         if isinstance(error, OSError):
             why = f"{error.strerror or error}; what was saved is intact"
-            raise UserError(f"{self.folder.path}: {why}: --resume {self.folder.path}") from error
+            raise UserError(f"{self.folder.path}: {why}: --resume {self.named}") from error
+
+    @property
+    def named(self) -> str:
+        """The folder, as a shell takes it."""
+        return shlex.quote(str(self.folder.path))
 
     # -- what the loop calls
 
@@ -101,15 +107,17 @@ class TrainingRun:
         """Write the step's page, metrics and saves, and look for alarms. Returns why the run must
         end now; "" if it continues."""
         self.finishing = True
-        self.clock.since("train", self.update_began)
+        # With minibatches the first passes came before, between the waits for groups.
+        several = self.config.num_minibatches > 1
+        self.clock.since("train", self.clock.started if several else self.update_began)
         self.pages.rollouts("train", step, groups)
         if numbers["optim/nonfinite"]:
             self.report_nonfinite(step, groups)
         if numbers["optim/kl_sample_train_v1"] is None:  # no group had a signal: no weight moved
             numbers |= self.gap(groups, "optim/kl_sample_train")
         if self.config.compute_post_kl:
-            live = [group for group in chosen_groups(groups, self.config) if group.live]
-            numbers |= self.gap(live, "kl_pre_post")
+            trained = groups_with_gradient(chosen_groups(groups, self.config), self.config)
+            numbers |= self.gap(trained, "kl_pre_post")
         stopped = self.finish_step(step, self.measured | numbers)
         self.settled, self.finishing = self.policy.optimizer.updates, False
         # A signal that came since the update has waited. (Several ranks agree, while they sample.)
@@ -130,13 +138,18 @@ class TrainingRun:
             self.on_evaluation(numbers)
         return numbers
 
+    def with_final(self, row: dict[str, float]) -> dict[str, float]:
+        """The last line, with an evaluation of the final weights."""
+        own = [evaluator.name for evaluator in self.evaluations.evaluators]
+        return with_final(row, self.evaluate(self.done), own)
+
     def complete(self) -> None:
         """Make what is missing from a run whose steps are all done: it was killed after its last
         step, or --steps was lowered to this step afterwards, or files were deleted."""
         last = self.ranks.agreed(self.folder.checkpoints.after(self.done))
         if not last.final:
             if self.config.eval_every and self.folder.rows:
-                self.folder.rows[-1] = with_final(self.folder.rows[-1], self.evaluate(self.done))
+                self.folder.rows[-1] = self.with_final(self.folder.rows[-1])
                 if self.ranks.writes:
                     self.folder.write_rows()
             self.saves.save(self.done, final=True)
@@ -156,7 +169,7 @@ class TrainingRun:
         config, self.done = self.config, step + 1
         last = self.done == config.steps
         if last and config.eval_every:
-            metrics = with_final(metrics, self.evaluate(self.done))
+            metrics = self.with_final(metrics)
         times, spans = self.clock.take()
         row = {
             "step": step,
@@ -244,7 +257,7 @@ class TrainingRun:
         self.saves.save(self.done, rolling=True)
         sentence = (
             f"interrupted after {self.done} of {self.config.steps} steps; saved. "
-            f"Continue with: rfs train --resume {self.folder.path}"
+            f"Continue with: rfs train --resume {self.named}"
         )
         log.info(sentence)
         return sentence
@@ -259,7 +272,7 @@ class TrainingRun:
         self.saves.save(self.done, prune=False, rolling=True)
         sentence = (
             f"stopped after {self.done} of {self.config.steps} steps, saved: {error}. "
-            f"Try --resume {self.folder.path} with a lower --lr"
+            f"Try --resume {self.named} with a lower --lr"
         )
         if before:
             last = self.folder.checkpoints.folder / f"{self.done:06d}"

@@ -7,7 +7,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.files.disk import disk_errors_as, expanded
 from reasoning_from_scratch.run.folder import FolderLock
 from reasoning_from_scratch.serve.body import NoSuchThing, TooLarge
 from reasoning_from_scratch.serve.engine import Engine
@@ -34,10 +34,11 @@ TIDIED_EVERY = 10.0  # seconds
 
 def build(options: ServeOptions) -> Starlette:
     """The application; its engine runs as long as it does."""
-    folder = Path(options.folder).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = expanded(options.folder)
     lock = FolderLock(folder)
-    lock.take()  # two servers would delete each other's saves
+    with disk_errors_as(f"cannot write to {folder}", "choose another --log-path"):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.take()  # two servers would delete each other's saves
     models = Models(
         options.named(),
         folder,

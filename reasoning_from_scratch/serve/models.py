@@ -198,9 +198,13 @@ class Trained:
         save_hf_folder(model, self.policy.tokenizer, folder)
 
     def save_on_leaving(self) -> None:
-        """Saves what was learned since the last save, because the client or the server goes."""
+        """Saves what was learned since the last save, because the client or the server goes. A
+        client's own save is not replaced."""
         if self.moves > self.saved_at:
-            self.save(TRAINING, SAVED_ON_LEAVING, overwrite=True)
+            name = SAVED_ON_LEAVING
+            while self.find(TRAINING, name):
+                name += "_"
+            self.save(TRAINING, name)
 
 
 def saved_in(folder: Path) -> list[Saved]:
@@ -241,6 +245,7 @@ class Sampler:
     base: Base
     number: int  # in its session; it chooses the random streams
     path: str | None = None  # of a save
+    place: Path | None = None  # of its weights
     policy: LocalPolicy | None = None  # of a snapshot
 
 
@@ -403,8 +408,8 @@ class Models:
     def sampler_of(self, sampler_id: str, number: int, base: str | None, path: str | None):
         """A sampler that answers with a save's weights, or with a base's."""
         if path:
-            about, _ = self.place_of(path)
-            sampler = Sampler(sampler_id, self.base(about["base"]), number, path)
+            about, place = self.place_of(path)
+            sampler = Sampler(sampler_id, self.base(about["base"]), number, path, place)
         else:
             found = self.base(base or "")
             sampler = Sampler(sampler_id, found, number, policy=found.policy)
@@ -420,6 +425,11 @@ class Models:
                 f"the weights of {sampler.id} were released: the newest {self.keep_samplers} "
                 "snapshots of a session are kept (--keep-samplers); save_weights_for_sampler with "
                 "a name keeps them permanently"
+            )
+        if self.place_of(sampler.path)[1] != sampler.place:
+            raise UserError(
+                f"{sampler.path} was saved anew after this sampling client was made, and the old "
+                "weights are gone; make another sampling client, or give each save its own name"
             )
         return self.policy_at(sampler.path)
 

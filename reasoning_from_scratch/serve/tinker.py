@@ -361,10 +361,12 @@ class Tinker:
                 self.engine.forget(trained.policy)
             return {"type": "unload_model", "model_id": model_id}
 
-        del self.queues[model_id]
+        queue = self.queues.pop(model_id)
         self.watch.forget(model_id)
         request_id = f"{model_id}:unload"
         self.promises.make(request_id, session.id, self.engine.work(unload))
+        for begin in queue.waiting.values():  # their turn never came: they find no model
+            begin()
         return JSONResponse({"request_id": request_id, "model_id": model_id})
 
     # -- the verbs that change it
@@ -767,6 +769,9 @@ def adam_params(body: Body) -> dict[str, float]:
         kind = body.part("optimizer_params").values.get("type")
         raise UserError(f"there is no optimizer {kind!r} here: use AdamParams")
     adam = body.part("adam_params", {})
+    for key, value in adam.values.items():
+        if value is None:  # NaN, as clients send it
+            raise adam.wrong(key, "a number")
     return {
         "learning_rate": adam.number("learning_rate", 0, 100, 1e-4),
         "beta1": adam.number("beta1", 0, 0.999999, 0.9),

@@ -20,6 +20,7 @@ from typing import Any
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.hub_data import HubDataSet, check_pyarrow, hub_data_set
 from reasoning_from_scratch.grading import get_last_boxed
+from reasoning_from_scratch.grading.gsm8k import without_thousands_commas
 from reasoning_from_scratch.problems import Problem
 
 log = logging.getLogger("reasoning_from_scratch")
@@ -209,7 +210,7 @@ def marked_answer(text: str) -> str:
     """The answer after #### or in a box; "" if there is neither."""
     _, mark, behind = text.rpartition("####")
     if mark:
-        return behind.strip().replace(",", "").removeprefix("$")
+        return without_thousands_commas(behind.strip()).removeprefix("$")
     return (get_last_boxed(text) or "").strip()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.grading import get_last_boxed
+from reasoning_from_scratch.grading.gsm8k import without_thousands_commas
 from reasoning_from_scratch.problems import Problem, is_hub_set, is_in_file, refuse_bare_file
 from reasoning_from_scratch.tasks.foreign import error_in_words
 from reasoning_from_scratch.tasks.hub_sets import (
@@ -327,7 +328,7 @@ def gsm8k_problem(row: dict, default_id: str, source: str = "") -> Problem:
     """A row of the official GSM8K files: the solution, then #### and a number; or the number
     alone."""
     _, mark, answer = _text(row, "answer").rpartition("####")
-    answer = answer.strip().replace(",", "").removeprefix("$")
+    answer = without_thousands_commas(answer.strip()).removeprefix("$")
     if not _NUMBER.fullmatch(answer):
         where = "after ####" if mark else "as the answer to a question, or after #### in it,"
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from reasoning_from_scratch.files.tensor_files import load_state
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.tasks.own_task import function_from_file
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "ch08"), str(ROOT / "ch06")]
@@ -78,6 +80,14 @@ def test_processor_time_is_added_up_over_interruptions():
     # 20 steps in a process that did something else for 10 seconds; killed; 20 more in another.
     rows = [row(0, 1.0, 10.0), {}, row(20, 1.0, 25.0), {}, row(30, 2.0, 7.0), row(40, 2.0, 12.0)]
     assert experiment.seconds_of(rows) == 15 + 12
+
+
+def test_a_resumed_stage_is_not_charged_for_what_the_process_did_before():
+    """All stages of a call share one copy of the file, whose counter would go on."""
+    counter = function_from_file(experiment.EVALUATOR).__globals__
+    counter |= {"BEGAN": time.process_time() - 1000, "spent_measuring": 5.0}
+    experiment.count_from_now()
+    assert time.process_time() - counter["BEGAN"] < 1 and counter["spent_measuring"] == 0
 
 
 def test_what_is_counted_of_answers():

@@ -8,6 +8,7 @@ from small_model import small_model
 
 from reasoning_from_scratch.commands import chat
 from reasoning_from_scratch.commands.chat import Chat, ChatOptions, say, stream_text
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Sampling, generate
@@ -100,6 +101,13 @@ def test_templates(scripted):
         "<user>Hi</user>",
         "<user>Hi</user>",
     ]
+
+
+def test_an_unknown_template_is_refused_before_the_model_is_loaded(tmp_path):
+    with pytest.raises(UserError, match="unknown template 'mat': did you mean 'math'"):
+        ChatOptions(template="mat").check()
+    (tmp_path / "mine.txt").write_text("{problem}")
+    assert ChatOptions(template=str(tmp_path / "mine.txt")).check() == "tiny"
 
 
 def test_chat_template_remembers_what_was_said(scripted):

@@ -149,6 +149,14 @@ def test_rates_baseline_and_the_same_algorithm(toy_everywhere, tmp_path, capsys)
     assert (out / "forest.png").exists()
 
 
+def test_a_first_step_does_not_show_that_two_are_the_same(toy_everywhere, tmp_path):
+    """All recipes sample it with the same weights."""
+    asked = options(tmp_path, recipes=("rloo", "grpo"), steps=1, seeds=1, eval_every=1)
+    compare_command(asked)
+    with open(tmp_path / "out" / "compare.csv", newline="") as file:
+        assert [row["same_as"] for row in csv.DictReader(file)] == ["", ""]
+
+
 def test_a_comparison_in_two_processes(tmp_path, capsys):
     """They meet the real tiny model; each writes a run of its own."""
     sizes = {"steps": 1, "rollouts": 2, "max_new_tokens": 4, "eval_every": 1, "eval_limit": 2}
@@ -165,6 +173,8 @@ def test_the_rate_is_chosen_by_the_rollouts():
 def test_bad_requests():
     with pytest.raises(UserError, match="unknown recipe"):
         compare_command(CompareOptions(recipes=("nope",)))
+    with pytest.raises(UserError, match="sft learns from worked solutions"):
+        compare_command(CompareOptions(recipes=("grpo", "sft")))
     with pytest.raises(UserError, match="--seeds"):
         compare_command(CompareOptions(seeds=0))
     with pytest.raises(UserError, match="--eval-every is 0"):

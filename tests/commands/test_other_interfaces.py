@@ -164,6 +164,10 @@ def test_rl_basic_keeps_the_kl_of_a_recipe():
         assert (config.kl, config.kl_coef) == (configure(name).kl, configure(name).kl_coef)
     config, _ = rl_basic.configured(["kl_penalty_coef=0.02"])
     assert (config.kl, config.kl_coef) == ("token", 0.02)
+    config, _ = rl_basic.configured(["kl_penalty_coef=0.0"])  # no penalty, in Tinker's words
+    assert resolved(config).kl == "none"
+    with pytest.raises(UserError, match="exclude each other"):
+        rl_basic.configured(["--kl", "none", "kl_penalty_coef=0.1"])
 
 
 def test_rl_basic_takes_several_parts_of_the_reward():

@@ -161,6 +161,16 @@ def test_the_same_token_may_have_been_drawn_from_two_choices():
     assert (found[0, 2:] != found[1, 2:]).all()
 
 
+def test_an_empty_answer_to_one_token():
+    """It predicts nothing, so nothing of it is packed."""
+    model = toy_model()
+    rollouts = [Rollout(None, [5], []), Rollout(None, [5], [1, 2], [-1.0, -1.0])]
+    batch = make_batch(rollouts)
+    found = packed_logprobs(model, batch, TEMPERATURE)
+    torch.testing.assert_close(found, padded_logprobs(model, batch, TEMPERATURE))
+    assert not found[0].any() and found[1, 1:].all()
+
+
 def test_a_batch_without_a_sampled_token():
     """A rank that has nothing left to do passes a row along, with an empty mask."""
     model, batch = toy_model(), random_batch()

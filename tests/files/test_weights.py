@@ -244,6 +244,52 @@ def test_load_weights_into_a_model_that_is_there(tmp_path, tied, name):
     assert model.tok_emb.weight.data_ptr() == where
 
 
+@pytest.mark.parametrize("how", ["file", "params"])
+def test_a_head_of_its_own_does_not_fit_into_a_tied_model(tmp_path, how):
+    """One matrix would have to be both; an equal one fits."""
+    untied, tied = make_model(), make_model(tied=True)
+    before = tied.tok_emb.weight.clone()
+
+    def load(model):
+        if how == "file":
+            return load_weights(tied, save_model(model, tmp_path / "model.pth"))
+        return load_hf_weights_into_qwen(tied, CONFIG, to_hf_names(model.state_dict()))
+
+    with pytest.raises(UserError, match="has a head of its own"):
+        load(untied)
+    assert torch.equal(tied.tok_emb.weight, before)
+    untied.out_head.weight.data.copy_(untied.tok_emb.weight)
+    load(untied)
+    assert torch.equal(tied(IDS), untied(IDS))
+
+
+@torch.no_grad()
+def test_a_head_of_its_own_is_used_though_the_config_says_tied(tmp_path, tiny_tokenizer_file):
+    """As transformers does it."""
+    theirs = hf_folder(tmp_path, tiny_tokenizer_file, False, torch.float32)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    model, _ = load_model_and_tokenizer(tmp_path)
+    torch.testing.assert_close(model(IDS), theirs(IDS).logits, rtol=0, atol=1e-5)
+    assert not model.cfg["tie_embeddings"]
+
+
+def test_what_is_saved_over_shards_is_what_is_opened(tmp_path, tiny_tokenizer_file):
+    hf_folder(tmp_path, tiny_tokenizer_file, True, torch.float32, max_shard_size="30KB")
+    model, tokenizer = load_model_and_tokenizer(tmp_path)
+    model.final_norm.scale.data.fill_(3.0)
+    save_hf_folder(model, tokenizer, tmp_path)
+    assert (tmp_path / "model.safetensors.index.json").exists()
+    same_bits(model, load_model_and_tokenizer(tmp_path)[0])
+
+
+def test_no_weights_are_saved_under_an_adapter(tmp_path, tokenizer):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match="holds a LoRA adapter"):
+        save_hf_folder(make_model(), tokenizer, tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 def test_a_folder_whose_config_does_not_fit(tmp_path, tokenizer):
     save_hf_folder(make_model(), tokenizer, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

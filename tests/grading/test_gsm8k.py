@@ -2,7 +2,12 @@
 
 import pytest
 
-from reasoning_from_scratch.grading.gsm8k import expected_number, gsm8k_reward, number_after_hashes
+from reasoning_from_scratch.grading.gsm8k import (
+    expected_number,
+    gsm8k_reward,
+    number_after_hashes,
+    without_thousands_commas,
+)
 from reasoning_from_scratch.problems import Problem
 
 
@@ -43,3 +48,10 @@ def test_answers_that_can_stand_there(answer, expected):
     assert expected_number(answer) == expected
     problem = Problem("x", "How many?", answer)
     assert gsm8k_reward(f"#### {expected}", problem) == float(expected is not None)
+
+
+def test_only_the_commas_of_thousands_are_left_out():
+    for text in ("3,5", "(1,2)", "x,y", "1,2345", "0,5"):
+        assert without_thousands_commas(text) == text
+    assert without_thousands_commas("-1,234,567") == "-1234567"
+    assert expected_number("1,234") == "1234" and expected_number("3,5") is None

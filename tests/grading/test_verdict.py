@@ -94,7 +94,7 @@ def test_verdicts():
 
 def test_only_a_readable_box_parses():
     assert parses(r"\boxed{\frac12}") and parses(r"\boxed{\text{even}}")
-    assert not parses("5") and not parses(r"\boxed{}") and not parses(r"\boxed{\frac{1}{}")
+    assert not parses("5") and not parses(r"\boxed{}") and not parses(r"\boxed{\frac{1}{}}")
 
 
 def test_an_unreadable_truth_is_an_error():

@@ -57,4 +57,4 @@ def test_what_is_rounding_or_cannot_be_otherwise_has_no_chart(run, values, setti
     charts = {chart.title: chart for chart in make_charts(read_run(run))}
     assert set(charts) & {"KL", "Clip fraction"} == shown
     if "kl_policy_base" in values:
-        assert [line.label for line in charts["KL"].lines] == ["from the start"]
+        assert [line.label for line in charts["KL"].lines] == ["from the reference"]

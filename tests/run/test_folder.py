@@ -106,6 +106,15 @@ def test_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"):
         train(toy_config(tmp_path / "file" / "run"), quiet=True, **toy_world(tmp_path))
+    with pytest.raises(UserError, match="file is not a folder; choose another --log-path"):
+        RunFolder(tmp_path / "file").refuse_used()
+
+
+def test_advice_is_a_command_also_where_the_path_has_a_space(run, tmp_path):
+    (tmp_path / "my runs").symlink_to(run.folder.parent)
+    place = tmp_path / "my runs" / run.folder.name
+    with pytest.raises(UserError, match=f"rfs train --resume '{place}', "):
+        RunFolder(place).refuse_used()
 
 
 def test_finished_run_stays_as_it_is(run, tmp_path):

@@ -12,7 +12,7 @@ from reasoning_from_scratch.config import CLIPPING, TrainConfig, from_json, repl
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.options import configure, resolved
+from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 
 # ---- what a recipe, an evaluation or a resumed run brings along
 
@@ -190,3 +190,32 @@ def test_parts_of_an_environments_reward_are_taken_on_the_command_line():
     assert resolved(parse_flags(words)).reward_parts == {"correct": 1.0, "speed": 0.5}
     with pytest.raises(UserError, match="unknown reward part 'sped'"):
         resolved(parse_flags(["--reward-parts", "correct=1", "sped=0.5"]))
+
+
+def test_what_followed_from_old_settings_follows_from_new_ones(tmp_path):
+    """Unless it was given: then it stays."""
+
+    def resumed(changes, **first):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        RunFolder(folder).write_config(to_json(resolved(configure("grpo", **first))))
+        return resolved(resumed_config(folder, **changes))
+
+    assert resumed({"top_p": 0.8}).keep_sampling_mask
+    assert not resumed({"top_p": 0.8}, top_p=0.9, keep_sampling_mask=False).keep_sampling_mask
+    assert resumed({"max_steps_off_policy": 2}).truncate_importance == 2
+    assert resumed({"max_steps_off_policy": 2}, truncate_importance=3.0).truncate_importance == 3
+    masked = resumed({"mask_importance": 2.0}, max_steps_off_policy=2)
+    assert (masked.mask_importance, masked.truncate_importance) == (2, 0)
+    assert resumed({"max_new_tokens": 40}, aggregate="constant").length_constant == 40
+    kept = resumed({"max_new_tokens": 40}, aggregate="constant", length_constant=7.0)
+    assert kept.length_constant == 7
+    again = resumed({}, top_p=0.9, max_steps_off_policy=2)
+    assert again.keep_sampling_mask and again.truncate_importance == 2
+
+
+def test_what_a_client_trained_is_not_resumed(tmp_path):
+    served = to_json(configure("grpo")) | {"served": {"id": "a:train:0"}}
+    RunFolder(tmp_path).write_config(served)
+    with pytest.raises(UserError, match="by a client of rfs serve.*--model"):
+        resumed_config(tmp_path)

@@ -1,6 +1,8 @@
 """What a run does beside the updates: evaluations, gaps measured, why it ends, what it leaves."""
 
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,11 +11,13 @@ from parallel_job import letters
 from toy import toy_config, toy_policy, toy_problems, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch import policy
-from reasoning_from_scratch.files.saved_models import evaluations_in
+from reasoning_from_scratch.files.saved_models import evaluations_in, with_final
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import problem_prompt
+from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
 from reasoning_from_scratch.run.chosen_problems import open_problems
-from reasoning_from_scratch.run.evaluations import eval_metrics
+from reasoning_from_scratch.run.evaluations import Evaluations, eval_metrics
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.training_run import gap_to_sampler
 from reasoning_from_scratch.text import read_lines
@@ -127,6 +131,37 @@ def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
     )
     assert all("kl_pre_post_v1" in row for row in on.rows)
     assert not any("kl_pre_post_v1" in row for row in off.rows)
+
+
+def test_post_kl_is_measured_where_only_a_kl_term_trains(tmp_path, monkeypatch):
+    """No group is live, and yet all are trained on."""
+    monkeypatch.setattr(policy, "reward_groups", lambda groups, *_: reward_all(groups))
+    changes = dict(steps=2, compute_post_kl=True, kl="k3", kl_coef=1.0, drop_uniform_groups=False)
+    rows = toy_run(tmp_path, **changes).rows
+    assert all("kl_pre_post_v1" in row and row["optim/updates"] == 1 for row in rows)
+
+
+def reward_all(groups):
+    for group in groups:
+        for one in group.rollouts:
+            one.rewards, one.reward = {"correct": 1.0}, 1.0
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_time_of_training_has_every_pass_in_it(tmp_path, monkeypatch, parts):
+    """Also those that come before the step's last group, with minibatches."""
+    monkeypatch.setattr(policy, "reward_groups", letters)
+    pass_of = LocalPolicy.forward_backward
+
+    def slow(*given, **named):
+        time.sleep(0.05)
+        return pass_of(*given, **named)
+
+    monkeypatch.setattr(LocalPolicy, "forward_backward", slow)
+    for row in toy_run(tmp_path, steps=2, num_minibatches=parts, drop_uniform_groups=False).rows:
+        inside = ("train", "sampling", "reward", "eval", "report", "save")
+        known = sum(row.get(f"time/{name}", 0) for name in inside)
+        assert 0.05 * parts <= row["time/train"] <= known <= row["time/total"] + 1e-6
 
 
 # ---- the end of a run
@@ -243,6 +278,28 @@ def test_every_set_is_put_with_the_prompt_of_the_run(more):
     assert sets.keys() == {"tiny-test", "more.jsonl"}
     for problem in (*problems, *(one for held_out in sets.values() for one in held_out)):
         assert problem_prompt(problem) == problem.problem
+
+
+def test_eval_numbers_are_those_of_the_first_set():
+    """Even if it has no solutions, and the second one has."""
+    sets = {"first": toy_problems(4), "second": toy_problems(4)}
+    losses = {"second/loss": 7.0, "eval_loss": 7.0}
+    bare = SimpleNamespace(
+        config=SimpleNamespace(is_supervised=True), clock=Clock(), problem_sets=sets,
+        pages=SimpleNamespace(rollouts=lambda *_: None), evaluators=(),
+        answers=lambda problems: [Group(p, [rollout(p, True)]) for p in problems],
+        loss_metrics=lambda name, _: losses if name == "second" else {},
+        evaluator_numbers=lambda step: {},
+    )  # fmt: skip
+    numbers, _ = Evaluations.measure(bare, 0)
+    assert numbers["second/loss"] == 7 and "eval_loss" not in numbers
+
+
+def test_an_older_number_does_not_stand_beside_the_final_evaluation():
+    row = {"step": 1, "eval_step": 1, "eval_acc": 0.1, "mine/x": 3.0, "reward/total": 1.0}
+    found = with_final(row, {"eval_step": 2, "eval_acc": 0.2}, ["mine"])
+    assert found["before/mine/x"] == 3 and "mine/x" not in found
+    assert (found["eval_acc"], found["before/eval_acc"], found["reward/total"]) == (0.2, 0.1, 1)
 
 
 @pytest.mark.parametrize(

@@ -313,6 +313,7 @@ def with_an_image():
         lambda client: client.save_weights_for_sampler("x y"),
         lambda client: client.load_state("tinker://a/sampler_weights/x"),
         lambda client: client.optim_step(types.AdamParams(learning_rate=-1.0)),
+        lambda client: client.optim_step(types.AdamParams(learning_rate=math.nan)),
         lambda client: client.forward_backward([with_an_image()], "cross_entropy"),
     ],
 )
@@ -437,3 +438,42 @@ def test_a_session_that_ends_frees_what_it_held(server):
     assert not [id for id in server.tinker.promises.by_id if id.startswith(session)]
     # It was not saved, so it is when it goes.
     assert [saved.name for saved in models.saves_of(model_id)] == ["last"]
+
+
+def test_a_save_of_its_own_stays_when_a_client_leaves(server):
+    """Whatever its name."""
+    models = server.tinker.models
+    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
+        client = service.create_lora_training_client("tiny", rank=4).result()
+        data = rl_data(service.create_sampling_client(base_model="tiny").result(), 1)
+        client.save_state("last").result()
+        client.forward_backward(data, "ppo").result()
+        client.optim_step(ADAM).result()
+        model_id = client.model_id
+    saved = {save.name: save.batch for save in models.saves_of(model_id)}
+    assert saved == {"last": 0, "last_": 1}
+
+
+def test_a_sampling_client_never_answers_with_other_weights(service):
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    path = client.save_weights_for_sampler("a").result().path
+    sampler = service.create_sampling_client(model_path=path).result()
+    before = sampler.compute_logprobs(inputs(PROMPTS[0])).result()
+    client.save_weights_for_sampler("a").result()  # the same weights
+    assert sampler.compute_logprobs(inputs(PROMPTS[0])).result() == before
+    client.forward_backward([datum(PROMPTS[0], [5], [-1.0], 1.0)], "ppo").result()
+    client.optim_step(ADAM).result()
+    client.save_weights_for_sampler("a").result()
+    with pytest.raises(tinker.BadRequestError, match="was saved anew"):
+        sampler.compute_logprobs(inputs(PROMPTS[0])).result()
+    again = service.create_sampling_client(model_path=path).result()
+    assert again.compute_logprobs(inputs(PROMPTS[0])).result() != before
+
+
+def test_a_call_whose_turn_never_comes_ends_with_the_model(server, service):
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    api, asked = f"{server.address}/api/v1", {"model_id": client.model_id}
+    late = httpx.post(f"{api}/optim_step", json=asked | {"seq_id": 5, "adam_params": {}}).json()
+    assert httpx.post(f"{api}/unload_model", json=asked).is_success
+    told = httpx.post(f"{api}/retrieve_future", json=late, timeout=30)
+    assert "was unloaded" in told.text

@@ -10,6 +10,8 @@ from file_server import closed_port, hub_at, hub_with, respond, serving
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import hub_data
+from reasoning_from_scratch.run.chosen_problems import all_sets
+from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.tasks.hub_sets import hub_problems
 from reasoning_from_scratch.tasks.problem_sets import (
     check_set,
@@ -124,6 +126,17 @@ def test_what_is_held_out(server):
     assert held_out(f"hf:openai/gsm8k{columns}") == f"hf:openai/gsm8k:main@test{columns}"
     assert len(load_problems("hf:openai/gsm8k@held-out")) == 7
     assert set_name("hf:openai/gsm8k:main@test" + columns) == "gsm8k-main@test"
+
+
+def test_held_out_is_one_set_whoever_names_it(server, tmp_path):
+    """Where the set has a split of its own, `rfs train` does not set a tenth aside either."""
+    many = [{"problem": f"{n} and nothing", "answer": str(n)} for n in range(60)]
+    offers(server, train=many, test=many[:7])
+    name = "hf:openai/gsm8k"
+    asked = dict(problems=name, eval_problems=[f"{name}@held-out"], eval_every=1)
+    problems, sets = all_sets(resolved(configure("grpo", model="tiny", **asked)))
+    assert len(problems) == 60
+    assert list(sets.values()) == [load_problems(f"{name}@held-out")] and len(*sets.values()) == 7
 
 
 def test_a_set_of_one_split_keeps_a_share_aside(server):

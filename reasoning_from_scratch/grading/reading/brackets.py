@@ -4,11 +4,9 @@ What stands in them is again an expression or a statement; both come from the cu
 because expressions.py and statements.py stand above this file.
 """
 
-from fractions import Fraction
-
 from ..limits import Unparsed
 from .tokens import Cursor
-from .trees import Braces, Brackets, Builder, Call, Const, Div, Matrix, Node, Num, Several, Unknown
+from .trees import Braces, Brackets, Builder, Call, Const, Div, Matrix, Node, Several, Unknown
 
 MATRICES = set("matrix pmatrix bmatrix Bmatrix smallmatrix array vmatrix".split())
 SYSTEMS = set("aligned align align* gathered cases split equation equation* gather".split())
@@ -56,13 +54,10 @@ def braces(c: Cursor) -> Node:
     c.expect("{")
     c.enter()
     bars, c.bars = c.bars, 0
-    if c.accept("}"):
-        items: list[Node] = [Num(Fraction(1))]  # {}^2 and the like
-    else:
-        items = [over(c, c.rules.statement(c))]
-        while c.accept(","):
-            items.append(c.rules.statement(c))
-        c.expect("}")
+    items = [over(c, c.rules.statement(c))]  # which refuses {}
+    while c.accept(","):
+        items.append(c.rules.statement(c))
+    c.expect("}")
     c.bars = bars
     c.leave()
     return items[0] if len(items) == 1 else Braces(tuple(items))

@@ -50,6 +50,7 @@ ONE_SIGN = set("+-*/^_()[]{}|,;:!=<>'&%")
 WORD_OR_SIGN = re.compile(r"[A-Za-z][A-Za-z'’.-]*|[^A-Za-z\s]")
 MATH_MODE = re.compile(r"(?<!\\)\$")
 LONE_BACKSLASH = re.compile(r"(?<!\\)\\$")  # at the end
+EMPTY_BASE = re.compile(r"(?<=\d)\{\s*\}(?=\s*\^)")  # of 5{}^\circ
 SIGNS_IN_TEXT = set(",;:/()%=")
 MATH_IN_TEXT = set("0123456789\\$^_=<>+*/{}|")
 OPENING, CLOSING = ("(", "[", r"\{", "⟨"), (")", "]", r"\}", "⟩")
@@ -357,4 +358,5 @@ def tokenize(text: str) -> list[Token]:
     text = text.strip()
     while len(text) > 2 and text[0] == text[-1] and text[0] in '*"`':
         text = text[1:-1].strip()
-    return Lexer(LONE_BACKSLASH.sub("", text.strip())).run()
+    text = LONE_BACKSLASH.sub("", text.strip())
+    return Lexer(EMPTY_BASE.sub("", text)).run()
