@@ -187,9 +187,14 @@ def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:
 
 def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Problem]) -> TrainConfig:
     """nanochat's flags, translated into our configuration."""
-    for name in ("examples_per_step", "num_epochs"):
-        if values[name] < 1:
-            raise UserError(f"--{name.replace('_', '-')} is {values[name]}; choose 1 or more")
+    least = {"examples_per_step": 1, "num_epochs": 1, "num_samples": 2, "device_batch_size": 1}
+    if values["eval_every"]:
+        least["eval_examples"] = 1
+    for name, smallest in least.items():
+        if values[name] < smallest:
+            raise UserError(f"{flag(name)} is {values[name]}; choose {smallest} or more")
+    if not values["init_lr_frac"] > 0:
+        raise UserError(f"--init-lr-frac is {values['init_lr_frac']}; choose a number above 0")
     steps = len(problems) // values["examples_per_step"] * values["num_epochs"]
     if steps < 1:
         raise UserError(

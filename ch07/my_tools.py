@@ -30,8 +30,10 @@ class Calculator:
 
 def value(tree):
     """Numbers, +, - and *; nothing else is computed."""
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
         return tree.value
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return -value(tree.operand)
     if isinstance(tree, ast.BinOp) and type(tree.op) in OPERATORS:
         return OPERATORS[type(tree.op)](value(tree.left), value(tree.right))
     raise ValueError("only whole numbers, +, - and * are computed")

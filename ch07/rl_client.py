@@ -11,11 +11,13 @@ optimizer and a loss. Here the loop only makes calls (sample, forward_backward, 
 sampler with the current weights), so the model may be anywhere.
 """
 
+import math
 import os
 import sys
 from dataclasses import dataclass
 
 from reasoning_from_scratch.commands.cli import run_script  # first: it handles Ctrl-C
+from reasoning_from_scratch.errors import UserError
 
 # isort: split
 from reasoning_from_scratch.files.weights import load_tokenizer_only
@@ -50,6 +52,8 @@ class Config:
 
 
 def main(config: Config) -> None:
+    """Trains with a server or in this process, and measures before and after."""
+    check(config)
     tokenizer = load_tokenizer_only(config.tokenizer or config.model)
     problems, test = training_problems(config.problems), load_problems(held_out(config.problems))
     service = tinker.ServiceClient()
@@ -87,6 +91,20 @@ def main(config: Config) -> None:
             sampler = trainer.save_weights_and_get_sampling_client().result()
         print(f"step {step}  reward/total {reward:.3f}  loss {loss:.4f}", flush=True)
     measure(sampler, tokenizer, test[: config.test_limit], config)
+
+
+def check(config: Config) -> None:
+    """Refuses what could not learn anything."""
+    least = dict(steps=1, groups_per_batch=1, group_size=2, max_tokens=1, test_limit=1)
+    for name, smallest in least.items():
+        if getattr(config, name) < smallest:
+            raise UserError(f"{name} is {getattr(config, name)}; choose {smallest} or more")
+    if not 0 < config.learning_rate < math.inf:
+        raise UserError(f"learning_rate is {config.learning_rate}; choose a small number above 0")
+    if load_problems(config.problems, limit=1)[0].rules:
+        raise UserError(
+            f"{config.problems} is judged by its own rules, not by a box: use rfs train"
+        )
 
 
 def sampled(sampler, prompts: list[list[int]], count: int, params) -> list[list]:

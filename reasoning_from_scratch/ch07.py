@@ -133,6 +133,7 @@ def plot_grpo_metrics(csv_path, columns, save_as=None):
             axis.plot(steps, values, alpha=0.35)
             axis.plot(steps, moving_average(values), color="C0")
         axis.set(xlabel="step", ylabel=column)
+        axis.tick_params(labelbottom=True)  # there may be no plot below it
         whole_steps = MaxNLocator(integer=True, min_n_ticks=1)
         axis.xaxis.set_major_locator(whole_steps)
     for axis in axes.flat:

@@ -152,10 +152,10 @@ def load_distill_data(local_path=None, partition="deepseek-r1-math-train", save_
 
 def format_distilled_answer(entry):
     """The teacher's thinking between its two tokens, then its answer."""
-    content = str(entry["message_content"]).strip()
+    content = str(entry["message_content"] or "").strip()
     if not content:
         raise ValueError("this entry has no answer: message_content is empty")
-    thinking = str(entry["message_thinking"]).strip()
+    thinking = str(entry["message_thinking"] or "").strip()
     return f"<think>{thinking}</think>\n\n{content}"
 
 

@@ -105,7 +105,8 @@ def step_of(row: dict, key: str) -> int:
 
 def metrics_of(folder: str | Path) -> list[dict]:
     if Path(folder).suffix == ".csv":
-        return metrics_of_csv(Path(folder))
+        lines = Path(folder).with_suffix(".jsonl")  # a run's own: it says when it was evaluated
+        return by_step(read_lines(lines)) if lines.exists() else metrics_of_csv(Path(folder))
     rows = by_step(read_lines(Path(folder) / "metrics.jsonl"))
     if not rows:
         raise UserError(f"{folder} has no metrics.jsonl with a step in it; give a run folder")

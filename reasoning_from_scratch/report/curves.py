@@ -113,7 +113,8 @@ def make_charts(run: RunFiles) -> list[Chart]:
         lines = [_metric(run.metrics, name, label) for name, label in names.items()]
         lines += _eval_lines(run) if title == "Accuracy" else []
         lines += _loss_lines(run) if title == "Loss" else []
-        charts.append((title, note, [line for line in lines if _says_something(title, line, run)]))
+        lines = [line for line in lines if _says_something(title, line, run)]
+        charts.append((title, note.replace("per answer", f"per {run.unit}"), lines))
     charts += [(name, "your evaluator", lines) for name, lines in _own_lines(run).items()]
     drawn = [(title, note, [line for line in lines if line.steps]) for title, note, lines in charts]
     return [

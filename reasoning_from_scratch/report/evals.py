@@ -92,7 +92,7 @@ def _answer(row: dict) -> EvalAnswer:
         problem_id=row["problem_id"],
         problem=step["logs"]["problem"],
         truth=step["logs"]["answer"],
-        right=(step["metrics"].get("correct") or 0.0) >= 0.5,
+        right=(step["metrics"].get("correct") or 0.0) >= 1,
         boxed=shorten((get_last_boxed(text) or "").strip(), 60),
         text=text,
         length=step["ac_len"],

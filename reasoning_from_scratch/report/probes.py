@@ -71,7 +71,7 @@ def _probe(model, tokenizer, problem, rollout: Rollout, judge) -> dict:
         "problem": problem.problem,
         "answer": problem.answer,
         "text": text,
-        "correct": judge(rollout, problem)["correct"] >= 0.5,
+        "correct": judge(rollout, problem)["correct"] >= 1,
         "finished": rollout.finished,
         "tokens": texts.each(response),
         "top": top,

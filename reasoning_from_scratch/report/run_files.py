@@ -69,6 +69,12 @@ class RunFiles:
         return all(self.config.get(name, value) == value for name, value in usual.items())
 
     @property
+    def unit(self) -> str:
+        """What `ac_tokens_per_turn` is per: an answer, or one of the several turns that it has."""
+        turns = [row.get("env/all/turns_per_episode") or 1 for row in self.metrics]
+        return "answer" if all(count == 1 for count in turns) else "turn"
+
+    @property
     def evaluators(self) -> list[str]:
         """The names of your own evaluators, including those added when the run was resumed."""
         named = [

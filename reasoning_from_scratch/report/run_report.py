@@ -113,6 +113,7 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
         if values:
             first, last = ends(values)
             was = f"from {format(first, form)}" if len(values) > 1 else ""
+            name = name.replace("answer", run.unit)  # of the tokens
             tiles.append((name, format(last, form), was))
     seconds = sum(row.get("time/total") or 0.0 for row in run.metrics)
     if seconds:

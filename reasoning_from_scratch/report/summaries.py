@@ -10,7 +10,7 @@ from reasoning_from_scratch.text import json_line
 def is_right(rollout) -> bool | None:
     """None where no part of the reward says whether the answer is correct."""
     correct = rollout.rewards.get("correct")
-    return None if correct is None else correct >= 0.5
+    return None if correct is None else correct >= 1
 
 
 def extracted(rollout) -> str | None:

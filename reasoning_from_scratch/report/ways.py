@@ -121,7 +121,7 @@ def _train_answer(row: dict) -> Answered | None:
     # A run on an earlier edition of the tiny world has other problems under the same names.
     if text is None or text != only["logs"]["problem"]:
         return None
-    right = (only["metrics"].get("correct") or 0.0) >= 0.5
+    right = (only["metrics"].get("correct") or 0.0) >= 1
     return Answered(step, way_of(row["text"], step), right, only["ac_len"], row["iteration"] + 1)
 
 

@@ -46,10 +46,11 @@ class Evaluations:
             found = eval_metrics(name, groups)
             if self.config.is_supervised:
                 found |= self.loss_metrics(name, problems)
+            accuracy = found["eval_acc"]
             if scores:  # eval_acc, eval_... are those of the first set
                 found = {key: value for key, value in found.items() if key.startswith(f"{name}/")}
             numbers |= found
-            scores[name] = numbers[f"{name}/env/all/correct"], len(groups)
+            scores[name] = accuracy, len(groups)
         return numbers | {"eval_step": step} | self.evaluator_numbers(step), scores
 
     def answers(self, problems: Sequence[Problem]) -> list[Group]:
@@ -99,5 +100,5 @@ def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
     right = [sum(r.rewards["correct"] >= 1 for r in group.rollouts) for group in groups]
     for k in (k for k in (*range(1, 17), 32, 64) if k <= samples):
         metrics[f"{name}/pass@{k}"] = fmean(pass_at_k(samples, c, k) for c in right)
-    accuracy = metrics[f"{name}/env/all/correct"]
+    accuracy = sum(right) / len(rollouts)
     return metrics | {"eval_acc": accuracy, "eval_problems": len(groups)}

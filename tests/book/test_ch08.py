@@ -101,6 +101,10 @@ def test_the_answer_is_thinking_then_content():
     assert ch08.format_distilled_answer(ROWS[0]) == "<think>two</think>\n\n2"
     with pytest.raises(ValueError, match="message_content is empty"):
         ch08.format_distilled_answer(ROWS[1])
+    with pytest.raises(ValueError, match="message_content is empty"):
+        ch08.format_distilled_answer(ROWS[0] | {"message_content": None})
+    silent = ch08.format_distilled_answer(ROWS[0] | {"message_thinking": None})
+    assert silent == "<think></think>\n\n2"
 
 
 class Wrapping(LetterTokenizer):

@@ -58,6 +58,10 @@ def test_chat_rl_is_reinforce_with_token_normalization():
     assert (values["matrix_lr"], values["num_samples"], values["problems"]) == (1.0, 16, "gsm8k")
     with pytest.raises(UserError, match="--examples-per-step 16"):
         chat_rl_config(values, "base", toy_problems(3))
+    for name, wrong in (("num_samples", 1), ("device_batch_size", 0), ("eval_examples", 0),
+                        ("init_lr_frac", 0.0)):  # fmt: skip
+        with pytest.raises(UserError, match=f"--{name.replace('_', '-')} is {wrong}; choose"):
+            chat_rl_config(values | {name: wrong}, "base", toy_problems(30))
 
 
 def test_answers_as_nanochats_models_give_them(tmp_path, monkeypatch):

@@ -347,6 +347,12 @@ def test_the_rollouts_of_a_run_open(browser, tiny):
         browser.wait("!at('file').disabled")
         return browser.run("at('says').textContent")
 
+    alone = {row["group_idx"]: row for row in rows}.values()
+    for unfit, says in (
+        ([row | {"forced": [2, 3]} for row in rows], "something answered the model"),
+        (alone, "There is one answer to each problem"),
+    ):
+        assert says in opened("".join(json.dumps(row) + "\n" for row in unfit))
     assert opened(file.read_text(encoding="utf-8")).startswith("8 rollouts of step 11")
     group = browser.run("group")
     first = next(row for row in rows if row["text"] == group["answers"][0]["text"])

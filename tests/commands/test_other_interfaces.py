@@ -103,6 +103,12 @@ def test_rl_client_runs_on_a_policy_of_this_process(run, monkeypatch):
     words = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
     code, out, _ = run("rl_client.py", *words, "test_limit=2")
     assert code == 0 and out.count("(greedy)") == 2 and "step 1  reward/total 0" in out
+    for word, says in (("test_limit=0", "test_limit is 0; choose 1 or more"),
+                       ("group_size=1", "choose 2 or more"),
+                       ("learning_rate=-1", "choose a small number above 0"),
+                       ("problems=instructions", "judged by its own rules")):  # fmt: skip
+        code, _, err = run("rl_client.py", *words, word)
+        assert code == 2 and says in err
 
 
 # ---- rl_basic.py, and Tinker's words for `rfs train`

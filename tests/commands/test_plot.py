@@ -8,7 +8,7 @@ import pytest
 from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.commands.cli import main
-from reasoning_from_scratch.commands.plot import draw_runs, plot_runs
+from reasoning_from_scratch.commands.plot import draw_runs, metrics_of, plot_runs
 from reasoning_from_scratch.errors import UserError
 
 
@@ -97,6 +97,11 @@ BOOKS = """step,total_steps,loss,reward_avg,tokens_per_sec,avg_response_len,entr
 3,4,0.1,,90,102.5,0.3,
 4,4,0.1,0.75,90,103.5,0.2,47.5
 """
+
+
+def test_a_runs_own_csv_is_drawn_as_the_run(tmp_path, trained):
+    """Also where it was made longer: only metrics.jsonl says where the earlier end was."""
+    assert metrics_of(trained / "metrics.csv") == metrics_of(trained)
 
 
 def test_a_csv_of_the_books_scripts_is_drawn_beside_a_run(tmp_path, trained):

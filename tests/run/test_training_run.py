@@ -53,6 +53,16 @@ def rollout(problem, paid):
     return Rollout(problem=problem, response_ids=ids, rewards={"correct": float(paid)})
 
 
+def test_only_whole_rewards_are_accuracy():
+    """The part `correct` may be less, and is a mean."""
+    first, second = toy_problems(2)
+    groups = [Group(p, [rollout(p, True), rollout(p, True)]) for p in (first, second)]
+    groups[0].rollouts[0].rewards["correct"] = 0.6
+    metrics = eval_metrics("mine", groups)
+    assert metrics["eval_acc"] == metrics["mine/pass@1"] == 3 / 4
+    assert metrics["mine/env/all/correct"] == pytest.approx(3.6 / 4)
+
+
 def test_a_run_made_longer_keeps_both(tmp_path):
     toy_run(tmp_path, steps=1, eval_every=1)
     config = resumed_config(tmp_path / "run", steps=2)

@@ -201,7 +201,9 @@ def test_two_ranks_are_one(single, tmp_path):
         if "dtype" not in job["config"]:  # a sampler's bfloat16 depends on the shape of its batch
             same_metrics(single / job["name"], tmp_path / job["name"])
     for job in sharded:
-        same(single, tmp_path, job["name"].removesuffix("-fsdp"), job["name"])
+        name = job["name"].removesuffix("-fsdp")
+        same(single, tmp_path, name, job["name"])
+        same_metrics(single / name, tmp_path / job["name"])
     for job in resumed:
         same(single, tmp_path, "plain", job["name"])
     for job in halves:

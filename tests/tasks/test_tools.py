@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from my_tools import Calculator
 from tokenizers import AddedToken
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 from transformers.utils import get_json_schema
@@ -556,3 +557,11 @@ def test_a_function_that_makes_objects_will_do(shop):
     kind = environment_of(f"{shop}:a_shop")
     assert list(kind.tools) == ["buy", "fail", "long"] and kind.pays
     assert kind is tool_users(run_file(str(shop)).a_shop)
+
+
+def test_the_shipped_calculator():
+    calculate = Calculator().calculate
+    assert (calculate("12 * 7"), calculate("-3 + 4"), calculate("2 - -2")) == ("84", "1", "4")
+    for other in ("True + 1", "7 / 2", "x"):
+        with pytest.raises(ValueError, match="only whole numbers"):
+            calculate(other)
