@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.disk import expanded
-from reasoning_from_scratch.text import counted
+from reasoning_from_scratch.text import counted, expanded
 
 
 @dataclass(frozen=True)

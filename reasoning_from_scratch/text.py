@@ -5,6 +5,7 @@ Strict when written, forgiving when read.
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Container, Sequence
@@ -133,6 +134,12 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
     """A table's cell: the mean, and in brackets the lowest and the highest where they differ."""
     mean, low, high = (f"{of(values):.{digits}f}" for of in (fmean, min, max))
     return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def expanded(path: str | Path) -> Path:
+    """A path with ~ replaced by the home folder. Unlike Path.expanduser, it leaves a ~ that is
+    nobody's home folder as it is."""
+    return Path(os.path.expanduser(path))
 
 
 def evenly(items: Sequence, limit: int) -> Sequence:

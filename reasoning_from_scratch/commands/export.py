@@ -9,7 +9,7 @@ from huggingface_hub import HfApi
 from tyro.conf import Positional
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import disk_errors_as, expanded, replacing
+from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 from reasoning_from_scratch.files.hub_models import is_whole
 from reasoning_from_scratch.files.model_names import HUB_NAME
 from reasoning_from_scratch.files.saved_models import CARD_FILE
@@ -19,7 +19,7 @@ from reasoning_from_scratch.files.weights import (
     model_folder,
     save_hf_folder,
 )
-from reasoning_from_scratch.text import visible
+from reasoning_from_scratch.text import expanded, visible
 
 
 @dataclass

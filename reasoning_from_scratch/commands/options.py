@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from reasoning_from_scratch.config import Device, Drawing
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.problems import PROMPTS
+from reasoning_from_scratch.text import expanded
 
 TEMPLATES = ("auto", "math", "chat", "plain")
 

@@ -9,12 +9,6 @@ from pathlib import Path
 from reasoning_from_scratch.errors import UserError
 
 
-def expanded(path: str | Path) -> Path:
-    """A path with ~ replaced by the home folder. Unlike Path.expanduser, it leaves a ~ that is
-    nobody's home folder as it is."""
-    return Path(os.path.expanduser(path))
-
-
 def user_cache() -> Path:
     """The folder for files that can be made again. RuntimeError if there is no home folder."""
     named = os.environ.get("XDG_CACHE_HOME")

@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.files.saved_models import run_and_save
-from reasoning_from_scratch.text import read_values
+from reasoning_from_scratch.text import expanded, read_values
 
 SHIPPED = (
     "tiny-base", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer",

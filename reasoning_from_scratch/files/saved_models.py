@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import expanded
-from reasoning_from_scratch.text import evenly, read_lines, read_values
+from reasoning_from_scratch.text import evenly, expanded, read_lines, read_values
 
 SAVES_LIST = "checkpoints.jsonl"
 OPTIMIZER_FILE = "optimizer.safetensors"

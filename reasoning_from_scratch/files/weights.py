@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from reasoning_from_scratch import qwen3
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.adapters import add_adapter
-from reasoning_from_scratch.files.disk import expanded, replacing
+from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.downloads import download_qwen3_small
 from reasoning_from_scratch.files.gguf_files import converted_gguf
 from reasoning_from_scratch.files.hub_models import hub_model, smollm2
@@ -35,6 +35,7 @@ from reasoning_from_scratch.files.tensor_files import (
     to_our_names,
 )
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.text import expanded
 from reasoning_from_scratch.tokenizer import (
     END_OF_TURN,
     ModelTokenizer,

@@ -21,13 +21,14 @@ from filelock import FileLock, Timeout
 from reasoning_from_scratch import DISTRIBUTION
 from reasoning_from_scratch.config import FORMER, TrainConfig, from_json, to_json
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import expanded, sweep, write_whole
+from reasoning_from_scratch.files.disk import sweep, write_whole
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.text import (
     as_lines,
     counted,
+    expanded,
     json_line,
     read_values,
     scan_lines,

@@ -14,7 +14,6 @@ from typing import Any
 
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.files.model_names import base_of, is_name
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
@@ -22,7 +21,7 @@ from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
 from reasoning_from_scratch.tasks.own_task import recipe_from_file
 from reasoning_from_scratch.tasks.problem_sets import GUESS, held_out
-from reasoning_from_scratch.text import read_values
+from reasoning_from_scratch.text import expanded, read_values
 
 # Values for fields left at None, by model. "tiny" is any of the shipped tiny models.
 PRESETS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,6 @@ import torch
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import expanded
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.problems import PROMPTS, is_hub_set, is_in_file
@@ -25,6 +24,7 @@ from reasoning_from_scratch.run.folder import RunFolder, log
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.own_task import FunctionFromFile
 from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, PROBLEM_SETS
+from reasoning_from_scratch.text import expanded
 
 
 @dataclass

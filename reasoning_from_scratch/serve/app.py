@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.files.disk import disk_errors_as, expanded
+from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.run.folder import FolderLock
 from reasoning_from_scratch.serve.body import NoSuchThing, TooLarge
 from reasoning_from_scratch.serve.engine import Engine
@@ -26,6 +26,7 @@ from reasoning_from_scratch.serve.openai import OpenAI
 from reasoning_from_scratch.serve.options import HERE, ServeOptions
 from reasoning_from_scratch.serve.page import Page
 from reasoning_from_scratch.serve.tinker import Tinker
+from reasoning_from_scratch.text import expanded
 
 log = logging.getLogger("reasoning_from_scratch")
 

@@ -40,7 +40,8 @@ def test_the_numbers_of_an_evaluation_by_hand():
         for problem, all_paid in zip(toy_problems(2), ([1, 1, 1, 0], [0, 0, 1, 0.5]), strict=True)
     ]
     metrics = eval_metrics("mine", groups)
-    assert metrics["eval_acc"] == metrics["mine/env/all/correct"] == 4.5 / 8  # as it was paid
+    assert metrics["mine/env/all/correct"] == 4.5 / 8  # as it was paid
+    assert metrics["eval_acc"] == metrics["mine/pass@1"] == 4 / 8  # whole rewards only
     assert metrics["mine/env/all/ac_tokens_per_turn"] == (5 * 2 + 3 * 3) / 8
     # pass@k counts what is wholly right: 3 and 1 of 4. 1 - (4-c choose k) / (4 choose k)
     shares = [metrics[f"mine/pass@{k}"] for k in (1, 2, 3, 4)]
@@ -51,16 +52,6 @@ def test_the_numbers_of_an_evaluation_by_hand():
 def rollout(problem, paid):
     ids = [1] * (2 if paid else 3)
     return Rollout(problem=problem, response_ids=ids, rewards={"correct": float(paid)})
-
-
-def test_only_whole_rewards_are_accuracy():
-    """The part `correct` may be less, and is a mean."""
-    first, second = toy_problems(2)
-    groups = [Group(p, [rollout(p, True), rollout(p, True)]) for p in (first, second)]
-    groups[0].rollouts[0].rewards["correct"] = 0.6
-    metrics = eval_metrics("mine", groups)
-    assert metrics["eval_acc"] == metrics["mine/pass@1"] == 3 / 4
-    assert metrics["mine/env/all/correct"] == pytest.approx(3.6 / 4)
 
 
 def test_a_run_made_longer_keeps_both(tmp_path):
