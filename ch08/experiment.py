@@ -113,8 +113,9 @@ class Options:
     every: int = 20
     """Steps of GRPO between two measurements."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of the trained weights, except in the warm start. bfloat16 takes half the time
-    if the processor supports it (lscpu lists avx512_bf16 or amx_bf16); otherwise it is slower."""
+    """Number format of the trained weights, except in the warm start. bfloat16 takes a quarter to a
+    half of the time if the processor supports it (lscpu lists avx512_bf16 or amx_bf16); otherwise
+    it is slower."""
     lora_rank: int = 0
     """Train LoRA matrices of this rank (0: all weights); set the learning rates to ten times those
     of all weights then."""

@@ -35,8 +35,9 @@ def maxrl(rewards: Tensor) -> Tensor:
     """(r - mean(r)) / mean(r), for rewards of at least 0; all zero where the mean is.
 
     With rewards of 0 and 1, the gradient approaches that of log p instead of p as the number of
-    rollouts grows, where p is the probability of a correct answer: a problem solved once in a
-    hundred times counts a hundred times as much as one that is always solved.
+    rollouts grows, where p is the probability of a correct answer: the gradient of p times 1 / p.
+    A problem solved once in a hundred times is pushed as hard, in log p, as one solved half the
+    time.
     """
     if torch.all(rewards == rewards[0]):
         return torch.zeros_like(rewards)

@@ -304,7 +304,7 @@ def policy_loss(
 
         denominator = step_denominator(config.aggregate, sequences_in_step, tokens_in_step,
                                        config.length_constant)
-        for batch in micro_batches:
+        for batch in batches:
             logprobs = token_logprobs(...)                # (B, T), with gradient
             loss, sums = policy_loss(logprobs, batch.old_logprobs, batch.advantages, batch.mask,
                                      config, denominator, ref_logprobs=batch.ref_logprobs)

@@ -65,7 +65,7 @@ class Batch:
     lengths: Tensor  # (B,) real tokens
     ref_logprobs: Tensor | None = None  # (B, T) of the reference model
     start_logprobs: Tensor | None = None  # (B, T) of the trainer before its first update
-    kept: list[list[list[int]]] | None = None  # per row and sampled token, what top-p kept
+    kept: list[list[list[int]]] | None = None  # per row and sampled token: what the cut kept
     targets: Tensor | None = None  # (B, T) tokens to predict, if not those of the row itself
     here: "Batch | None" = None  # the same batch in main memory, read without waiting for a GPU
 

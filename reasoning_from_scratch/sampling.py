@@ -49,8 +49,9 @@ def greedy(max_new_tokens: int) -> Sampling:
 @dataclass
 class Rollout:
     """One sampled answer and everything computed for it. `generate` fills the fields from
-    prompt_ids to kept, except text; an environment those from forced to outcome; rollouts.py, the
-    judge and the trainer the rest. Tensors are (T,), one value for each token of the response."""
+    prompt_ids to kept, except text; an environment or a tool those from forced to outcome, and
+    failure; rollouts.py, the judge and the trainer the rest. Tensors are (T,), one value for each
+    token of the response."""
 
     problem: Problem | None = None
     prompt_ids: list[int] = field(default_factory=list)

@@ -263,9 +263,9 @@ def prepared_update(
 def groups_with_gradient(
     groups: Sequence[Group], config: Loss, others_live: bool = False
 ) -> Sequence[Group]:
-    """The groups that have a gradient. If a group's rewards are all equal, its policy term has
-    none. A KL term still has one and, once weights have moved, so does dro's penalty on moving
-    away from the sampler."""
+    """The groups to train on. If a group's rewards are all equal, its policy term has no gradient.
+    A KL term still has one and, once weights have moved, so does dro's penalty on moving away from
+    the sampler; but that alone makes no update: without a live group, nothing is trained."""
     if config.kl != "none":
         return groups
     live = [group for group in groups if group.live]
@@ -309,7 +309,7 @@ def batch_learning_rate(config: Optim, problems_per_step: int) -> float:
 
 
 def learning_rate(config: Optim, step: int, steps: int, problems_per_step: int = 1) -> float:
-    """The learning rate of a 0-based step: linear warm-up, then the schedule down to zero."""
+    """The learning rate of a 0-based step: linear warm-up, then the schedule."""
     lr = batch_learning_rate(config, problems_per_step)
     if step < config.warmup_steps:
         return lr * (step + 1) / config.warmup_steps
@@ -369,7 +369,8 @@ class StepRecord:
 
     def metrics(self) -> dict[str, float | None]:
         """The optim/* metrics. Loss and gradient norm are means over optimizer steps, the gap to
-        the sampler is from the first step, update_ratio from the last; the rest is over tokens."""
+        the sampler is from the first step, update_ratio from the last; the rest is over tokens
+        (gspo's clip_frac: over rollouts)."""
         if not self.steps:
             empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in self.EMPTY}
             return empty | {"optim/lr": self.lr, "optim/updates": 0, "optim/nonfinite": 0}

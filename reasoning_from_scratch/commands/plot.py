@@ -104,10 +104,12 @@ def step_of(row: dict, key: str) -> int:
 
 
 def metrics_of(folder: str | Path) -> list[dict]:
-    if Path(folder).suffix == ".csv":
-        lines = Path(folder).with_suffix(".jsonl")  # a run's own: it says when it was evaluated
-        return by_step(read_lines(lines)) if lines.exists() else metrics_of_csv(Path(folder))
-    rows = by_step(read_lines(Path(folder) / "metrics.jsonl"))
+    path = Path(folder)
+    if path.name == "metrics.csv" and path.with_suffix(".jsonl").exists():
+        path = path.parent  # a run: its metrics.jsonl says when it was evaluated
+    elif path.suffix == ".csv":
+        return metrics_of_csv(path)
+    rows = by_step(read_lines(path / "metrics.jsonl"))
     if not rows:
         raise UserError(f"{folder} has no metrics.jsonl with a step in it; give a run folder")
     return rows

@@ -6,7 +6,7 @@
    row's numbers do not depend, to the last bit, on what else is in the batch.
 
    All threads walk through all stages, take the pieces of a stage as they find time, and meet
-   after it. fast/decoding.py compiles this file, with -DBFLOAT16 for weights in bfloat16. */
+   after it. fast/decode_library.py compiles this file, with -DBFLOAT16 for weights in bfloat16. */
 
 #include <math.h>
 #include <pthread.h>
