@@ -163,14 +163,17 @@ class LocalPolicy:
         """Adds the gradient of these rollouts' loss. The loss is a sum over tokens, divided by
         `denominator`, so the split into micro-batches does not matter. `found`, a list as long as
         the rollouts, receives the log-probabilities that `logprobs` would return."""
-        self.since_update.append((rollouts, config, denominator, found))
+        call = rollouts, config, denominator, found
         try:
-            return self.passes(rollouts, config, denominator, found)
+            sums = self.passes(*call)
         except torch.OutOfMemoryError:
             self.take_less()
+        else:
+            self.since_update.append(call)
+            return sums
         # Part of a micro-batch's gradient may have been added: redo every call since the update.
         self.optimizer.zero_grad()
-        calls, self.since_update = self.since_update, []
+        calls, self.since_update = [*self.since_update, call], []
         return [LocalPolicy.forward_backward(self, *call) for call in calls][-1]
 
     def passes(

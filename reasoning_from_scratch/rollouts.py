@@ -54,6 +54,12 @@ class Group:
         return any(rollout.advantage != 0 for rollout in self.rollouts)
 
 
+def need_not_wait(device: torch.device) -> bool:
+    """Whether a tensor may be freed while it is being copied there. CUDA sets the numbers aside
+    first; MPS reads them later (pytorch/pytorch issue 189690)."""
+    return device.type == "cuda"
+
+
 @dataclass
 class Batch:
     """Rollouts as tensors, right-padded. Masks come from lengths, never from token values."""
@@ -95,11 +101,12 @@ class Batch:
     def to(self, device: torch.device | str) -> "Batch":
         """A copy on a GPU, made without waiting for what the GPU is still computing. On a CPU,
         where batches are made, the batch itself."""
-        if torch.device(device).type == "cpu":
+        device = torch.device(device)
+        if device.type == "cpu":
             return self
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         moved = {
-            name: value.to(device, non_blocking=True)
+            name: value.to(device, non_blocking=need_not_wait(device))
             for name, value in values.items()
             if isinstance(value, Tensor)
         }

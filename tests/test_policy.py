@@ -54,6 +54,26 @@ def test_a_gradient_is_used_up_by_its_step(policy):
     assert policy.optim_step(lr=1e-2).grad_norm == 0
 
 
+def test_a_call_that_failed_is_not_made_again(policy, monkeypatch):
+    """When memory runs out, those are whose gradients wait."""
+    _, rollouts = rollouts_of(policy)
+    passes, outcomes = policy.passes, ["", UserError("too long"), torch.OutOfMemoryError(), "", ""]
+
+    def made(*call):
+        outcome = outcomes.pop(0)
+        if outcome:
+            raise outcome
+        return passes(*call)
+
+    monkeypatch.setattr(policy, "passes", made)
+    monkeypatch.setattr(policy, "take_less", lambda: None)
+    policy.forward_backward(rollouts, CONFIG, denominator=12)
+    with pytest.raises(UserError):
+        policy.forward_backward(rollouts, CONFIG, denominator=12)
+    policy.forward_backward(rollouts, CONFIG, denominator=12)
+    assert outcomes == [] and len(policy.since_update) == 2
+
+
 def test_two_calls_give_the_gradient_of_one(policy):
     _, rollouts = rollouts_of(policy)
     policy.forward_backward(rollouts, CONFIG, denominator=12)

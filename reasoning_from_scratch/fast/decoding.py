@@ -83,11 +83,12 @@ class KeptRecordings:
         new = decoder_for(model, rows, steps, self.compiled)
         if not (self.keeps and isinstance(new, GraphDecoder)):
             return new
-        if self.kept is None or self.kept[0].failed or self.kept[0].model is not model:
-            self.kept = new, GraphDraw()
+        kept = self.kept  # another thread may change it meanwhile
+        if kept is None or kept[0].failed or kept[0].model is not model:
+            kept = self.kept = new, GraphDraw()
         else:
-            self.kept[0].renew()
-        return self.kept[0]
+            kept[0].renew()
+        return kept[0]
 
     def draw(self, model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
         """Another model, which may be sampling in another thread, gets separate draws."""

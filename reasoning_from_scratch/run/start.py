@@ -326,13 +326,12 @@ def look_ahead(
     with policy.full_model() as model:
         if not ranks.writes:
             return
-        found = preflight_summary(
-            model,
-            policy.tokenizer,
-            problems,
-            replaced(config, keep_sampling_mask=False),
-            num_problems=count,
-        )
+        asked = replaced(config, keep_sampling_mask=False)
+        try:
+            found = preflight_summary(model, policy.tokenizer, problems, asked, num_problems=count)
+        except torch.OutOfMemoryError:
+            log.warning("preflight: this GPU's memory has run out; training samples fewer at once")
+            return
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 
 

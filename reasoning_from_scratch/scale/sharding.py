@@ -81,6 +81,7 @@ class SlicedPolicy(RanksPolicy):
     def __init__(self, slices: Slices, *given, **named) -> None:
         super().__init__(*given, **named)
         self.slices = slices
+        self.engine.let_go()  # what sampling keeps from step to step is as large as the weights
 
     def forward_backward(
         self,

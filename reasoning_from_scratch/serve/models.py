@@ -155,6 +155,8 @@ class Trained:
             load_lora(self.policy.model, tensors)
         else:
             load_weights(self.policy.model, place)
+        self.policy.optimizer.zero_grad()  # of the weights that were here before
+        self.policy.since_update = []
         self.policy.optimizer = AdamW(self.policy.model)
         if with_optimizer:
             self.policy.load_optimizer(tensors, state["updates"])
