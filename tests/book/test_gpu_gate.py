@@ -61,7 +61,7 @@ sys.exit(gpu_gate.main())
 
 def test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs(tmp_path):
     script, out = tmp_path / "gate.py", tmp_path / "rows.jsonl"
-    script.write_text(MADE_UP.format(folder=str(FOLDER), seconds=40))
+    script.write_text(MADE_UP.format(folder=str(FOLDER), seconds=30))
     names = ["fails", "hangs", "dies", "works"]
     command = [sys.executable, str(script), "--out", str(out), "--seconds", "600", "--only", *names]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400).stdout
@@ -70,7 +70,7 @@ def test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs(tmp_pat
         ("fails", "before", 1),
         ("fails", "failed", "RuntimeError: CUDA error: out of luck"),
         ("hangs", "before", 2),
-        ("hangs", "cut off", "after 40 s"),
+        ("hangs", "cut off", "after 30 s"),
         ("dies", "before", 3),
         ("dies", "failed", "the process ended with 7"),
         ("works", "after", 4),

@@ -196,6 +196,8 @@ def test_every_field_of_a_config_may_hold_anything(folder):
     ids=lambda content: repr(content[:28]),
 )
 def test_json_of_a_model_folder_that_is_something_else(folder, name, content):
+    if name != "config.json":  # an index is read where there is no file with all weights
+        (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(content)
     assert "passwd" not in refused(lambda: load_model_and_tokenizer(folder), str(folder))
 
