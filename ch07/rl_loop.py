@@ -4,9 +4,9 @@
     python ch07/rl_loop.py --model base    # Qwen3-0.6B on grade-school problems, on a GPU
 
 The package provides the model, the sampler and the grader. Everything that makes it reinforcement
-learning is here. What the library's trainer adds: the division by the group's spread and
-the mean over an answer's tokens, KL, clipping, several updates per batch, checkpoints that resume,
-reports, memory limits.
+learning is here. What the library's trainer adds: checkpoints that resume, reports, KL,
+clipping, several updates per batch, memory limits; and by default it divides an advantage by the
+group's spread and averages over an answer's tokens.
 """
 
 import json

@@ -54,12 +54,6 @@ class Group:
         return any(rollout.advantage != 0 for rollout in self.rollouts)
 
 
-def need_not_wait(device: torch.device) -> bool:
-    """Whether a tensor may be freed while it is being copied there. CUDA sets the numbers aside
-    first; MPS reads them later (pytorch/pytorch issue 189690)."""
-    return device.type == "cuda"
-
-
 @dataclass
 class Batch:
     """Rollouts as tensors, right-padded. Masks come from lengths, never from token values."""
@@ -105,8 +99,10 @@ class Batch:
         if device.type == "cpu":
             return self
         values = {item.name: getattr(self, item.name) for item in fields(self)}
+        # CUDA sets numbers aside before it returns. MPS reads them later, when they may have been
+        # freed (pytorch/pytorch issue 189690), so there we wait.
         moved = {
-            name: value.to(device, non_blocking=need_not_wait(device))
+            name: value.to(device, non_blocking=device.type == "cuda")
             for name, value in values.items()
             if isinstance(value, Tensor)
         }

@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
-from reasoning_from_scratch.rollouts import Batch, need_not_wait
+from reasoning_from_scratch.rollouts import Batch
 
 # Logits per block, whatever the vocabulary: 32 MiB in float32 stay in a CPU's cache; a GPU gets
 # 256 MiB, which keep it busy for longer than Python needs to start some thirty operations.
@@ -189,7 +189,7 @@ def pack(batch: Batch) -> Packed:
 
 
 def sent(numbers: list | np.ndarray, device: torch.device) -> Tensor:
-    return torch.as_tensor(numbers, dtype=torch.long).to(device, non_blocking=need_not_wait(device))
+    return torch.as_tensor(numbers, dtype=torch.long).to(device, non_blocking=device.type == "cuda")
 
 
 # --- attention
@@ -286,7 +286,7 @@ def attention_call(rows: list[AttentionRow], tokens: int, device: torch.device) 
     positions = starts[:, None] + torch.arange(queries.numbers.shape[1])  # (b, T)
     mask = torch.arange(keys.numbers.shape[1]) <= positions[:, :, None]  # (b, T, S)
     return AttentionCall(
-        keys, queries, mask[:, None].to(device, non_blocking=need_not_wait(device))
+        keys, queries, mask[:, None].to(device, non_blocking=device.type == "cuda")
     )
 
 
