@@ -56,6 +56,9 @@ def main(config: Config) -> None:
     check(config)
     tokenizer = load_tokenizer_only(config.tokenizer or config.model)
     problems, test = training_problems(config.problems), load_problems(held_out(config.problems))
+    if problems[0].rules:
+        told = "is judged by its own rules, not by a box: use rfs train"
+        raise UserError(f"{config.problems} {told}")
     service = tinker.ServiceClient()
     trainer = service.create_lora_training_client(config.model, config.lora_rank).result()
     sampler = trainer.save_weights_and_get_sampling_client().result()
@@ -101,10 +104,6 @@ def check(config: Config) -> None:
             raise UserError(f"{name} is {getattr(config, name)}; choose {smallest} or more")
     if not 0 < config.learning_rate < math.inf:
         raise UserError(f"learning_rate is {config.learning_rate}; choose a small number above 0")
-    if load_problems(config.problems, limit=1)[0].rules:
-        raise UserError(
-            f"{config.problems} is judged by its own rules, not by a box: use rfs train"
-        )
 
 
 def sampled(sampler, prompts: list[list[int]], count: int, params) -> list[list]:

@@ -210,7 +210,11 @@ class LocalPolicy:
             self.optimizer.step(lr)
         self.optimizer.zero_grad()
         self.since_update = []
-        return Moved(norm, finite, self.optimizer.update_ratio() if finite else None)
+        return Moved(norm, finite, self.update_ratio() if finite else None)
+
+    def update_ratio(self) -> float | None:
+        """How far the step moved the matrices of the blocks, as a share of their size."""
+        return self.optimizer.update_ratio()
 
     @torch.no_grad()
     def snapshot(

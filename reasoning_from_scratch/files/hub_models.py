@@ -19,11 +19,15 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import user_cache
 from reasoning_from_scratch.files.downloads import HubUnreachable, told_of_the_hub
 from reasoning_from_scratch.files.gguf_files import NEEDS_GGUF, convert_gguf
-from reasoning_from_scratch.files.tensor_files import config_from_hf, read_json, shards_of
+from reasoning_from_scratch.files.tensor_files import (
+    SHARD_INDEX,
+    config_from_hf,
+    read_json,
+    weights_of,
+)
 
 log = logging.getLogger("reasoning_from_scratch")
 
-SHARD_INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 # Downloaded before the weights, if the repository has them.
 WITH_WEIGHTS = [
     "config.json",
@@ -61,11 +65,6 @@ def is_whole(folder: Path) -> bool:
 
 def has_tokenizer(folder: Path) -> bool:
     return all((folder / name).exists() for name in ("config.json", "tokenizer.json"))
-
-
-def weights_of(folder: Path) -> list[str]:
-    sharded = (folder / SHARD_INDEX).exists() and not (folder / WEIGHTS).exists()
-    return shards_of(folder / SHARD_INDEX) if sharded else [WEIGHTS]
 
 
 def _downloaded(name: str) -> Path:

@@ -47,6 +47,7 @@ SIZES = {
     "hidden_dim": "intermediate_size",
     "n_kv_groups": "num_key_value_heads",
 }
+SHARD_INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 MAX_SIZE, MAX_LAYERS = 10_000_000, 1_000  # Qwen3-32B: 151,936 and 64
 SHARD = re.compile(r"[\w-][\w.-]{0,200}", re.ASCII)  # a file beside its index, never elsewhere
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -95,13 +96,17 @@ def load_state(path: str | Path) -> dict[str, Tensor]:
 
 
 def _read_folder(folder: Path) -> dict[str, Tensor]:
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.exists() or not index.exists():  # the first of both, as transformers does
-        return _read_safetensors(whole)
     state: dict[str, Tensor] = {}
-    for shard in shards_of(index):
-        state |= _read_safetensors(folder / shard)
+    for name in weights_of(folder):
+        state |= _read_safetensors(folder / name)
     return state
+
+
+def weights_of(folder: Path) -> list[str]:
+    """The files with a folder's weights: all in one or, if that is not there, the shards of an
+    index, as transformers looks for them."""
+    sharded = (folder / SHARD_INDEX).exists() and not (folder / WEIGHTS).exists()
+    return shards_of(folder / SHARD_INDEX) if sharded else [WEIGHTS]
 
 
 def shards_of(index: Path) -> list[str]:

@@ -93,10 +93,10 @@ def with_held_out_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomePro
     share = config.problems + AT_HELD_OUT
     if made_set(config.problems):  # its held-out problems are never among them
         return load_problems(config.problems, limit=config.problem_limit), "", []
-    if is_hub_set(config.problems) and hub_held_out(config.problems):  # a split of its own
-        return load_problems(config.problems, limit=config.problem_limit), "", []
     if share not in config.eval_problems:
         return (load_problems(config.problems, config.data_path, config.problem_limit), share, [])
+    if is_hub_set(config.problems) and hub_held_out(config.problems):  # the share is a split
+        return load_problems(config.problems, limit=config.problem_limit), "", []
     whole = load_problems(config.problems, config.data_path)
     rest, aside = kept_apart(whole)
     if len(aside) < LEAST_HELD_OUT:

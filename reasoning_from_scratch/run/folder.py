@@ -103,8 +103,12 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is not a folder; choose another --log-path")
         if used and not overwrite:
-            named = shlex.quote(str(self.path))
-            raise UserError(f"{self.path} already holds a run; {advice.format(named)}")
+            raise UserError(f"{self.path} already holds a run; {advice.format(self.in_a_shell)}")
+
+    @property
+    def in_a_shell(self) -> str:
+        """Its path, as a word of a command."""
+        return shlex.quote(str(self.path))
 
     def reserve(self) -> None:
         """Keep other processes out while the run is loaded. Loading changes none of its files."""

@@ -3,7 +3,6 @@
 import copy
 import logging
 import os
-import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -188,7 +187,7 @@ def open_run(
     """Everything around the loop: who samples, who judges, and what is saved and shown."""
     config, clock, judge = start.config, Clock(), judge_of(start.config)
     probes = next(iter(held_out.values()), problems)
-    ranks.advice = f"rfs train --resume {shlex.quote(str(folder.path))} continues"
+    ranks.advice = f"rfs train --resume {folder.in_a_shell} continues"
     saves = Saves(config, policy, folder, ranks, clock)
     pages = Pages(config, policy, folder.path, ranks.writes, clock, judge, probes, start.step)
     evaluators = [Evaluator(name) for name in config.evaluators or []]

@@ -1,7 +1,6 @@
 """TrainingRun: what a run does besides its updates; the loop calls it."""
 
 import gc
-import shlex
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -85,12 +84,9 @@ class TrainingRun:
         self.folder.close()
         if isinstance(error, OSError):
             why = f"{error.strerror or error}; what was saved is intact"
-            raise UserError(f"{self.folder.path}: {why}: --resume {self.named}") from error
-
-    @property
-    def named(self) -> str:
-        """The folder, as a shell takes it."""
-        return shlex.quote(str(self.folder.path))
+            raise UserError(
+                f"{self.folder.path}: {why}: --resume {self.folder.in_a_shell}"
+            ) from error
 
     # -- what the loop calls
 
@@ -257,7 +253,7 @@ class TrainingRun:
         self.saves.save(self.done, rolling=True)
         sentence = (
             f"interrupted after {self.done} of {self.config.steps} steps; saved. "
-            f"Continue with: rfs train --resume {self.named}"
+            f"Continue with: rfs train --resume {self.folder.in_a_shell}"
         )
         log.info(sentence)
         return sentence
@@ -272,7 +268,7 @@ class TrainingRun:
         self.saves.save(self.done, prune=False, rolling=True)
         sentence = (
             f"stopped after {self.done} of {self.config.steps} steps, saved: {error}. "
-            f"Try --resume {self.named} with a lower --lr"
+            f"Try --resume {self.folder.in_a_shell} with a lower --lr"
         )
         if before:
             last = self.folder.checkpoints.folder / f"{self.done:06d}"

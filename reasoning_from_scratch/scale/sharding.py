@@ -30,7 +30,7 @@ from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_layers
-from reasoning_from_scratch.policy import LocalPolicy, Moved, Sums
+from reasoning_from_scratch.policy import LocalPolicy, Sums
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.scale.ranks import Ranks
@@ -130,18 +130,16 @@ class SlicedPolicy(RanksPolicy):
                 gradient *= largest / norm
         return norm
 
-    def optim_step(self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0) -> Moved:
-        """How far the matrices moved is a sum over the slices of all ranks."""
-        moved = super().optim_step(lr, grad_clip, denominator)
-        if not moved.finite:  # on no rank: all know the norm of the whole gradient
-            return moved
+    @torch.no_grad()
+    def update_ratio(self) -> float | None:
+        """Changes and sizes are sums over the slices of all ranks."""
         own = [torch.stack(pair) for pair in self.optimizer.moved]
         # With LoRA's few rows a rank may have none of any matrix; it takes part nonetheless.
         total = torch.stack([torch.zeros(2, device=self.ranks.device), *own]).sum(0)
         with self.ranks.in_touch():
             dist.all_reduce(total)
         changed, size = total.tolist()
-        return replace(moved, update_ratio=math.sqrt(changed / size) if size else None)
+        return math.sqrt(changed / size) if size else None
 
     # -- the whole weights, for a while
 

@@ -428,15 +428,15 @@ class Models:
                 "snapshots of a session are kept (--keep-samplers); save_weights_for_sampler with "
                 "a name keeps them permanently"
             )
-        if self.place_of(sampler.path)[1] != sampler.place:
+        _, place = self.place_of(sampler.path)
+        if place != sampler.place:
             raise UserError(
                 f"{sampler.path} was saved anew after this sampling client was made, and the old "
                 "weights are gone; make another sampling client, or give each save its own name"
             )
-        return self.policy_at(sampler.path)
+        return self.policy_at(place)
 
-    def policy_at(self, path: str) -> LocalPolicy:
-        _, place = self.place_of(path)
+    def policy_at(self, place: Path) -> LocalPolicy:
         policy = self.loaded.get(str(place))
         if policy is None:
             model, tokenizer = load_model_and_tokenizer(place, self.device, dtype=self.dtype)

@@ -135,10 +135,10 @@ class OpenAI:
         if not name.startswith("tinker://"):
             base = self.models.base(name)
             return base, base.policy
-        base = self.models.base(self.models.place_of(name)[0]["base"])
-        loading = self.engine.work(partial(self.models.policy_at, name))
+        about, place = self.models.place_of(name)
+        loading = self.engine.work(partial(self.models.policy_at, place))
         await done(loading)
-        return base, loading.result()
+        return self.models.base(about["base"]), loading.result()
 
     # -- calls
 

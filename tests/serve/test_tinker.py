@@ -485,3 +485,15 @@ def test_a_gradient_does_not_outlive_the_weights_it_is_of(service):
     client.forward_backward([datum(PROMPTS[0], [5], [-1.0], 1.0)], "ppo").result()
     client.load_state(path).result()
     assert client.optim_step(ADAM).result().metrics["grad_norm:mean"] == 0
+
+
+def test_openais_calls_take_the_path_of_a_save(server, service):
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    path = client.save_weights_for_sampler("a").result().path
+    asked = {"prompt": PROMPTS[0], "max_tokens": 8, "temperature": 0}
+    found = [
+        httpx.post(f"{server.address}/v1/completions", json=asked | {"model": model}).json()
+        for model in ("tiny", path)
+    ]
+    texts = [one["choices"][0]["text"] for one in found]
+    assert texts[0] == texts[1] != ""  # nothing has been learned yet
