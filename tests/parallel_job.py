@@ -12,22 +12,12 @@ import time
 from pathlib import Path
 
 import torch
-from toy import toy_config, toy_world, train
+from toy import LETTERS, toy_config, toy_world, train
 
-from reasoning_from_scratch import policy
 from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.run import training_run
 from reasoning_from_scratch.run.options import resumed_config
-
-
-def letters(groups, config, tokenizer, judge=None) -> None:
-    """A reward that random models have in most groups, and in some not."""
-    for group in groups:
-        for rollout in group.rollouts:
-            many = float(len(set(rollout.response_ids)) % 2) * (rollout.place[0] != 1)
-            rollout.rewards = {"correct": many, "format": float(rollout.finished)}
-            rollout.reward = many
 
 
 def job_config(folder: Path, **changes) -> TrainConfig:
@@ -36,6 +26,7 @@ def job_config(folder: Path, **changes) -> TrainConfig:
         "problems_per_step": 5,
         "rollouts": 4,
         "weight_decay": 0.1,
+        "reward": LETTERS,
         "report_every": 0,
         "num_groups_to_log": 0,
         "micro_batch_tokens": 32,
@@ -101,7 +92,6 @@ def main() -> int:
     if os.environ.get("RANK") == "0" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
         time.sleep(3)  # after a restart rank 1 comes first: it must not take a dead one for rank 0
     torch.set_num_threads(1)
-    policy.reward_groups = letters
     scratch = Path(sys.argv[1])
     for job in json.loads(Path(sys.argv[2]).read_text()):
         run_job(job, scratch)

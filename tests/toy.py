@@ -163,6 +163,14 @@ def toy_world(folder, **changes) -> dict:
     }
 
 
+def letters(text: str, problem: Problem) -> float:
+    """A reward that random models have in most groups, and in some not."""
+    return float(len(set(text)) % 2) * (problem.problem[0] != "b")
+
+
+LETTERS = f"{__file__}:letters"  # for --reward
+
+
 def score_parts(text: str, answer: str, finished: bool, **parts: float) -> dict[str, float]:
     """What an answer is paid for each part, as a run judges it."""
     rollout = Rollout(Problem("p", "", answer), text=text, finished=finished)

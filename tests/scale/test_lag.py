@@ -12,9 +12,9 @@ from collections import Counter
 import pytest
 import torch
 from torch import nn
-from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world, train
+from toy import LETTERS, toy_config, toy_model, toy_policy, toy_problems, toy_world, train
 
-from reasoning_from_scratch import policy, trainer
+from reasoning_from_scratch import trainer
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import CompiledDecoder
@@ -23,7 +23,7 @@ from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.rollouts import sample_groups
+from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run import start as training
 from reasoning_from_scratch.run.memory import checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved, resumed_config
@@ -34,6 +34,7 @@ from reasoning_from_scratch.scale.lag import (
 )
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.torchrun import check_several
+from reasoning_from_scratch.tasks.judge import judge_of
 from reasoning_from_scratch.trainer import prepared_update
 from tests.run.test_interrupts import timeless
 
@@ -51,14 +52,6 @@ def samplers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "sampler"]
 
 
-def letters(groups, config, tokenizer, judge=None):
-    """A reward that random models have in most groups, and in some not."""
-    for group in groups:
-        for rollout in group.rollouts:
-            rollout.reward = float(len(set(rollout.response_ids)) % 2) * (rollout.place[0] != 1)
-            rollout.rewards = {"correct": rollout.reward, "format": 0.0}
-
-
 # ---- lag 0
 
 
@@ -73,16 +66,12 @@ def letters(groups, config, tokenizer, judge=None):
     ids=["plain", "lora", "checkpointing", "active"],
 )
 def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes):
-    monkeypatch.setattr(policy, "reward_groups", letters)
-
     def beside(config, policy, problems, first_step, judge, ranks, clock):
         return async_rollouts(policy, problems, config, first_step, judge, ranks, clock)
 
     found = []
     for name in ("sync", "async"):
-        config = toy_config(
-            tmp_path / name, steps=10, report_every=0, num_groups_to_log=0, **changes
-        )
+        config = toy_config(tmp_path / name, steps=10, report_every=0, reward=LETTERS, **changes)
         found.append(train(config, quiet=True, **toy_world(tmp_path)))
         monkeypatch.setattr(training, "rollouts_of", beside)
     for one, other in zip(*(result.model.state_dict().items() for result in found), strict=True):
@@ -325,7 +314,6 @@ def test_the_metrics_tell_the_lag(tmp_path, max_lag):
 
 def test_the_trainer_streams_what_the_thread_has_sampled_so_far(tmp_path, monkeypatch):
     """Lag and streaming: parts of a step arrive one by one, and come to the plain run's weights."""
-    monkeypatch.setattr(policy, "reward_groups", letters)
     runs, arrived = [], []
 
     def counted(self, step, original=module.Sampler.take):
@@ -335,7 +323,7 @@ def test_the_trainer_streams_what_the_thread_has_sampled_so_far(tmp_path, monkey
 
     monkeypatch.setattr(module.Sampler, "take", counted)
     for name, changes in (("plain", {}), ("streamed", {"num_minibatches": 4})):
-        config = toy_config(tmp_path / name, steps=3, report_every=0, **changes)
+        config = toy_config(tmp_path / name, steps=3, reward=LETTERS, **changes)
         late = replaced(config, max_steps_off_policy=1)
         runs.append(train(late, quiet=True, **toy_world(tmp_path)))
     assert sum(arrived) == 2 * 3 * 4 and min(arrived[3:]) < 4
@@ -373,9 +361,9 @@ def test_ranks_gather_outside_of_the_thread(monkeypatch):
 def lagged(tmp_path):
     """Groups of an older policy, and two that come after it."""
     world = toy_world(tmp_path)
-    config = resolved(toy_config(tmp_path))
+    config = resolved(toy_config(tmp_path, reward=LETTERS))
     groups = sample_groups(world["model"], world["tokenizer"], toy_problems(8), config, 0)
-    letters(groups, config, None)
+    reward_groups(groups, config, None, judge_of(config))
     trainer.set_advantages(groups, config)
     return groups, [moved(world["model"], seed) for seed in (1, 2)]
 

@@ -17,14 +17,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import parallel_job
 import pytest
 import torch
 from parallel_job import run_job
 from safetensors.torch import load_file
 from toy import toy_model
 
-from reasoning_from_scratch import policy
 from reasoning_from_scratch.scale import torchrun
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.ranks_policy import BUCKET, buckets
@@ -118,10 +116,8 @@ def torchrun_jobs(scratch: Path, ranks: int, jobs: list[dict], *flags: str):
 def single(tmp_path_factory):
     """All variants on one rank; and PLAIN, stopped after 4 steps."""
     scratch = tmp_path_factory.mktemp("single")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(policy, "reward_groups", parallel_job.letters)
-        for job in (*VARIANTS, COARSE, {"name": "half", "config": SAVES | SHORT}):
-            run_job(job, scratch)
+    for job in (*VARIANTS, COARSE, {"name": "half", "config": SAVES | SHORT}):
+        run_job(job, scratch)
     return scratch
 
 
@@ -207,9 +203,7 @@ def test_two_ranks_are_one(single, tmp_path):
     for job in resumed:
         same(single, tmp_path, "plain", job["name"])
     for job in halves:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(policy, "reward_groups", parallel_job.letters)
-            run_job(job | {"resume": True, "config": {"steps": 10, "shard": "none"}}, tmp_path)
+        run_job(job | {"resume": True, "config": {"steps": 10, "shard": "none"}}, tmp_path)
         same(single, tmp_path, "plain", job["name"])
     for job in [COARSE, *sharded_coarse]:
         assert 0 < apart(single / "coarse", tmp_path / job["name"]) < 0.08  # measured: 0.046
@@ -254,9 +248,7 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(single, tmp_path):
     assert len(told) >= 1, done.stderr[-3000:]
     steps = [row["step"] for row in read_lines(tmp_path / "killed/metrics.jsonl")]
     assert steps in ([0, 1], [0, 1, 2]), "a death may come before the step's line or after it"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(policy, "reward_groups", parallel_job.letters)
-        run_job({"name": "killed", "resume": True}, tmp_path)
+    run_job({"name": "killed", "resume": True}, tmp_path)
     same(single, tmp_path, "plain", "killed")
 
 

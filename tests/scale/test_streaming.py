@@ -4,27 +4,27 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_policy, toy_world, train
+from toy import LETTERS, toy_config, toy_model, toy_policy, toy_world, train
 
-from reasoning_from_scratch import policy
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.scale.streaming import streaming_loop
+from reasoning_from_scratch.tasks.judge import judge_of
 from reasoning_from_scratch.trainer import on_policy_rollouts
 
 
-def letters(groups, config, tokenizer, judge=None):
-    """A reward that random models have in most groups, and in some not."""
-    for group in groups:
-        for rollout in group.rollouts:
-            rollout.rewards = {"correct": 0.0, "format": 0.0}
-            rollout.reward = float(len(set(rollout.response_ids)) % 2) * (rollout.place[0] != 1)
-
-
-def run(tmp_path, name, monkeypatch, **changes):
-    monkeypatch.setattr(policy, "reward_groups", letters)
-    config = toy_config(tmp_path / name, problems_per_step=6, steps=3, **changes)
+def run(tmp_path, name, **changes):
+    config = toy_config(
+        tmp_path / name, **{"problems_per_step": 6, "steps": 3, "reward": LETTERS} | changes
+    )
     return train(config, quiet=True, **toy_world(tmp_path))
+
+
+def assert_same_weights(plain, streamed):
+    start, found = toy_model().state_dict(), streamed.model.state_dict()
+    for name, weight in plain.model.state_dict().items():
+        moved = (weight - start[name]).norm()
+        assert (weight - found[name]).norm() <= 1e-3 * moved + 1e-9, name
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,11 @@ def run(tmp_path, name, monkeypatch, **changes):
     ],
 )
 @pytest.mark.parametrize("parts", [2, 6])
-def test_streaming_and_plain_give_the_same_weights(tmp_path, monkeypatch, changes, parts):
+def test_streaming_and_plain_give_the_same_weights(tmp_path, changes, parts):
     """Each of three steps samples from the weights of the one before, so all must agree."""
-    plain = run(tmp_path, "plain", monkeypatch, **changes)
-    streamed = run(tmp_path, "stream", monkeypatch, num_minibatches=parts, **changes)
-    start = dict(toy_model().named_parameters())
-    for (name, a), b in zip(
-        plain.model.named_parameters(), streamed.model.parameters(), strict=True
-    ):
-        moved = (a - start[name]).norm()
-        assert (a - b).norm() <= 1e-3 * moved + 1e-9, name
+    plain = run(tmp_path, "plain", **changes)
+    streamed = run(tmp_path, "stream", num_minibatches=parts, **changes)
+    assert_same_weights(plain, streamed)
     for one, other in zip(plain.rows, streamed.rows, strict=True):
         for key in ("optim/loss", "optim/grad_norm", "optim/kl_loss", "reward/total"):
             assert one[key] == pytest.approx(other[key], rel=1e-4, abs=1e-6), key
@@ -67,32 +62,31 @@ def test_streaming_and_plain_give_the_same_weights(tmp_path, monkeypatch, change
         ({"num_substeps": 2, "epochs": 2, "kl": "token", "kl_coef": 0.1}, 1),
     ],
 )
-def test_of_several_substeps_the_first_is_streamed(tmp_path, monkeypatch, changes, parts):
+def test_of_several_substeps_the_first_is_streamed(tmp_path, changes, parts):
     """The update of the first waits until all is sampled, so the rollouts stay the same."""
     changes |= {"lr": 1e-3}
-    plain = run(tmp_path, "plain", monkeypatch, **changes)
-    streamed = run(tmp_path, "stream", monkeypatch, num_minibatches=parts, **changes)
+    plain = run(tmp_path, "plain", **changes)
+    streamed = run(tmp_path, "stream", num_minibatches=parts, **changes)
     for one, other in zip(plain.rows, streamed.rows, strict=True):
         assert one["optim/updates"] == other["optim/updates"]
         assert one["optim/loss"] == pytest.approx(other["optim/loss"], rel=1e-3, abs=1e-6)
         assert one["reward/total"] == other["reward/total"]
-    for a, b in zip(plain.model.parameters(), streamed.model.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=2e-5)
+    assert_same_weights(plain, streamed)
     moved = [row["optim/updates"] for row in streamed.rows]
     assert max(moved) == changes["num_substeps"] * changes.get("epochs", 1)
 
 
-def test_training_starts_before_all_groups_are_here(tmp_path, monkeypatch):
+def test_training_starts_before_all_groups_are_here(tmp_path):
     """Groups that come one by one, as from samplers elsewhere: two are trained on while four are
     still to come."""
     events, world = [], toy_world(tmp_path)
-    config = resolved(toy_config(tmp_path, problems_per_step=6, num_minibatches=3, steps=1))
+    changes = {"problems_per_step": 6, "num_minibatches": 3, "steps": 1, "reward": LETTERS}
+    config = resolved(toy_config(tmp_path, **changes))
     learner = toy_policy(world["model"], config)
     learner.tokenizer = world["tokenizer"]
 
     def arriving():
-        for groups in on_policy_rollouts(learner, world["problems"], config):
-            letters(groups, config, None)
+        for groups in on_policy_rollouts(learner, world["problems"], config, 0, judge_of(config)):
             for group in groups:
                 events.append("came")
                 yield group
@@ -105,16 +99,15 @@ def test_training_starts_before_all_groups_are_here(tmp_path, monkeypatch):
         events.append("trained")
         return original(*given, **named)
 
-    monkeypatch.setattr(learner, "forward_backward", trained)
+    learner.forward_backward = trained
     assert streaming_loop(learner, [arriving()], config, Trained()) == ""
     assert events == ["came", "came", "trained"] * 3 + ["all"]
 
 
-def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
+def test_a_step_without_signal_moves_nothing(tmp_path):
     """Rewards all 0: no gradient, no optimizer step, also not by momentum."""
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.total_reward", lambda *_: 0.0)
-    config = toy_config(tmp_path / "run", num_minibatches=2, steps=2)
-    result = train(config, quiet=True, **toy_world(tmp_path))
+    (tmp_path / "none.py").write_text("def reward(text, problem):\n    return 0")
+    result = run(tmp_path, "run", num_minibatches=2, steps=2, reward=f"{tmp_path}/none.py:reward")
     for a, b in zip(toy_model().parameters(), result.model.parameters(), strict=True):
         assert torch.equal(a, b)
     assert [row["optim/updates"] for row in result.rows] == [0, 0]
@@ -134,7 +127,7 @@ def test_what_cannot_be_streamed_is_said(tmp_path, changes, says):
         resolved(toy_config(tmp_path, **changes))
 
 
-def test_a_bfloat16_model_learns_from_what_was_streamed(tmp_path, monkeypatch):
+def test_a_bfloat16_model_learns_from_what_was_streamed(tmp_path):
     """Its gradients are kept in float32 beside `.grad`, from the first part to the update."""
     for optimizer in ({}, {"low_precision_updates": "stochastic"}):
         changes = {"dtype": "bfloat16", "lr": 1e-3} | optimizer
@@ -143,9 +136,13 @@ def test_a_bfloat16_model_learns_from_what_was_streamed(tmp_path, monkeypatch):
             folder = tmp_path / name / str(len(optimizer))
             world = toy_world(tmp_path)
             world["model"].bfloat16()
-            monkeypatch.setattr(policy, "reward_groups", letters)
             config = toy_config(
-                folder, problems_per_step=6, steps=1, num_minibatches=parts, **changes
+                folder,
+                problems_per_step=6,
+                steps=1,
+                num_minibatches=parts,
+                reward=LETTERS,
+                **changes,
             )
             rows.append(train(config, quiet=True, **world).rows[0])
         plain, streamed = rows
