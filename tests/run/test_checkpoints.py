@@ -100,21 +100,15 @@ def test_an_old_save_keeps_its_weights_when_its_state_is_pruned(tmp_path):
 
 def test_full_disk_during_a_save_loses_nothing(tmp_path, monkeypatch):
     config = toy_config(tmp_path / "run", steps=4, save_every=1)
-    saves = Checkpoints.save
 
-    def fails_at_three(self, batch, *rest, **extras):
-        if batch == 3:
-            monkeypatch.setattr("reasoning_from_scratch.run.checkpoints.save_state", full_disk)
-        saves(self, batch, *rest, **extras)
+    def fails_at_three(state, path, save=checkpoints.save_state):
+        (full_disk if path.parent.name == "000003" else save)(state, path)
 
-    monkeypatch.setattr(Checkpoints, "save", fails_at_three)
+    monkeypatch.setattr(checkpoints, "save_state", fails_at_three)
     with pytest.raises(UserError, match="No space left.*000002, is intact.*--resume"):
         train(config, quiet=True, **toy_world(tmp_path))
-    assert [line["batch"] for line in read_lines(tmp_path / "run" / "checkpoints.jsonl")] == [
-        0,
-        1,
-        2,
-    ]
+    lines = read_lines(tmp_path / "run" / "checkpoints.jsonl")
+    assert [line["batch"] for line in lines] == [0, 1, 2]
     monkeypatch.undo()
     result = train(resumed_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
     whole = train(toy_config(tmp_path / "other", steps=4), quiet=True, **toy_world(tmp_path))
@@ -186,11 +180,8 @@ def test_pruning_keeps_best_newest_and_final(tmp_path):
     assert states(saves) == [5] and batches(saves) == [4, 5]
     save(6, final=True)
     assert states(saves) == [5, 6] and batches(saves) == [4, 5, 6]
-    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {
-        "000004",
-        "000005",
-        "000006",
-    }
+    left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert left == {"000004", "000005", "000006"}
 
 
 def states(saves):

@@ -16,6 +16,7 @@ from command_world import (
 )
 
 from reasoning_from_scratch.text import read_lines
+from tests.run.test_interrupts import press_at
 
 # ---- 1: --overwrite
 
@@ -36,10 +37,7 @@ def test_overwrite_holds_the_new_weights(world, change):
 
 
 def test_overwrite_after_ctrl_c(world, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("reasoning_from_scratch.trainer.set_advantages", interrupted)
+    press_at("trainer.set_advantages", 1, monkeypatch)
     assert commands(train_words(world, world / "Y")) == 130
     monkeypatch.undo()
     over = run(world, "Y", "--overwrite")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_config, toy_world, train
+from toy import named, toy_config, toy_world, train
 
+from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run import study as runner
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.study import Trial, cores, run_to_end, study, trials
 from tests.run.test_interrupts import press_at
@@ -161,18 +161,14 @@ def test_a_run_that_is_ended_by_anothers_error_saves_what_it_has(tmp_path):
 
 
 def test_a_run_that_was_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch):
-    def toy_train(config, **more):
-        return train(config, **more, **toy_world(tmp_path))
-
-    monkeypatch.setattr(runner, "train", toy_train)
-    config = toy_config(str(tmp_path / "run"), steps=3, rolling_every=1)
+    config = named(toy_config(tmp_path / "run", steps=3, rolling_every=1), **toy_world(tmp_path))
     with monkeypatch.context() as patch:
         press_at("trainer.train_step", 2, patch)
         with pytest.raises(KeyboardInterrupt):
             run_to_end(config)
     assert RunFolder(tmp_path / "run").used()
     rows = run_to_end(config).rows
-    straight = run_to_end(toy_config(str(tmp_path / "straight"), steps=3)).rows
+    straight = run_to_end(replaced(config, log_path=str(tmp_path / "straight"))).rows
     names = ("optim/loss", "env/all/reward/total", "optim/grad_norm")
     assert [[row.get(n) for n in names] for row in rows] == [
         [row.get(n) for n in names] for row in straight

@@ -1,18 +1,14 @@
 """What a run does beside the updates: evaluations, gaps measured, why it ends, what it leaves."""
 
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from command_world import commands, contents, equal, resume, run, saved, train_words
-from parallel_job import letters
-from toy import toy_config, toy_policy, toy_problems, toy_tokenizer, toy_world, train
+from toy import LETTERS, toy_config, toy_policy, toy_problems, toy_tokenizer, toy_world, train
 
-from reasoning_from_scratch import policy
 from reasoning_from_scratch.files.saved_models import evaluations_in, with_final
-from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
@@ -20,8 +16,10 @@ from reasoning_from_scratch.run.chosen_problems import open_problems
 from reasoning_from_scratch.run.evaluations import Evaluations, eval_metrics
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.training_run import gap_to_sampler
+from reasoning_from_scratch.tasks.judge import judge_of
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
+from tests.run.test_interrupts import press_at
 
 
 def toy_run(folder, **changes):
@@ -92,13 +90,12 @@ def test_without_a_signal_the_gap_is_measured_on_all_rollouts(tmp_path, more):
 # ---- how far a step moved the policy
 
 
-def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
+def test_post_kl_is_what_one_update_did(tmp_path):
     """Zero without an update; with one, the mean log-ratio of the samples under both policies."""
     world = toy_world(tmp_path)
-    config = resolved(toy_config(tmp_path, compute_post_kl=True))
+    config = resolved(toy_config(tmp_path, compute_post_kl=True, reward=LETTERS))
     groups = sample_groups(world["model"], world["tokenizer"], toy_problems(4), config, 0)
-    reward_groups(groups, config, world["tokenizer"])
-    letters(groups, config, None)
+    reward_groups(groups, config, None, judge_of(config))
     set_advantages(groups, config)
     model = world["model"]
 
@@ -125,41 +122,38 @@ def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
     assert second == pytest.approx((expected**2).mean().item() / 2, rel=1e-4)
     assert second > 1e-6
     assert gap_to_sampler(toy_policy(model, config), []) == []
-    monkeypatch.setattr(policy, "reward_groups", letters)
     on, off = (
-        toy_run(tmp_path, log_path=str(tmp_path / str(asked)), steps=3, compute_post_kl=asked)
+        toy_run(tmp_path, log_path=f"{tmp_path}/{asked}", compute_post_kl=asked, reward=LETTERS)
         for asked in (True, False)
     )
     assert all("kl_pre_post_v1" in row for row in on.rows)
     assert not any("kl_pre_post_v1" in row for row in off.rows)
 
 
-def test_post_kl_is_measured_where_only_a_kl_term_trains(tmp_path, monkeypatch):
+def test_post_kl_is_measured_where_only_a_kl_term_trains(tmp_path):
     """No group is live, and yet all are trained on."""
-    monkeypatch.setattr(policy, "reward_groups", lambda groups, *_: reward_all(groups))
+    (tmp_path / "all.py").write_text("def reward(text, problem):\n    return 1")
     changes = dict(steps=2, compute_post_kl=True, kl="k3", kl_coef=1.0, drop_uniform_groups=False)
-    rows = toy_run(tmp_path, **changes).rows
+    rows = toy_run(tmp_path, reward=f"{tmp_path}/all.py:reward", **changes).rows
     assert all("kl_pre_post_v1" in row and row["optim/updates"] == 1 for row in rows)
 
 
-def reward_all(groups):
-    for group in groups:
-        for one in group.rollouts:
-            one.rewards, one.reward = {"correct": 1.0}, 1.0
+SLOW = """
+import time
+
+def slow(logprobs, advantages):
+    time.sleep(0.05)
+    return logprobs * advantages
+"""
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-def test_the_time_of_training_has_every_pass_in_it(tmp_path, monkeypatch, parts):
+def test_the_time_of_training_has_every_pass_in_it(tmp_path, parts):
     """Also those that come before the step's last group, with minibatches."""
-    monkeypatch.setattr(policy, "reward_groups", letters)
-    pass_of = LocalPolicy.forward_backward
-
-    def slow(*given, **named):
-        time.sleep(0.05)
-        return pass_of(*given, **named)
-
-    monkeypatch.setattr(LocalPolicy, "forward_backward", slow)
-    for row in toy_run(tmp_path, steps=2, num_minibatches=parts, drop_uniform_groups=False).rows:
+    (tmp_path / "mine.py").write_text(SLOW)
+    changes = dict(steps=2, kl="k3", kl_coef=1.0, drop_uniform_groups=False)
+    own = f"{tmp_path}/mine.py:slow"
+    for row in toy_run(tmp_path, objective=own, num_minibatches=parts, **changes).rows:
         inside = ("train", "sampling", "reward", "eval", "report", "save")
         known = sum(row.get(f"time/{name}", 0) for name in inside)
         assert 0.05 * parts <= row["time/train"] <= known <= row["time/total"] + 1e-6
@@ -169,17 +163,7 @@ def test_the_time_of_training_has_every_pass_in_it(tmp_path, monkeypatch, parts)
 
 
 def test_a_run_may_end_where_it_was_interrupted(world, monkeypatch):
-    from reasoning_from_scratch import trainer
-
-    calls, original = [], trainer.set_advantages
-
-    def interrupted(*given):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return original(*given)
-
-    monkeypatch.setattr(trainer, "set_advantages", interrupted)
+    press_at("trainer.set_advantages", 4, monkeypatch)
     assert commands(train_words(world, world / "Y")) == 130
     monkeypatch.undo()
     assert commands(resume(world / "Y", "--steps", 3)) == 0
