@@ -118,16 +118,14 @@ def test_the_reference_is_not_compiled():
     assert compilations() == 0
 
 
-def test_recorded_steps_of_all_sizes_are_compiled_for_once(monkeypatch):
+def test_recorded_steps_of_all_sizes_are_compiled_for_once():
     """All layers and widths have one in common. Of rows, one is special to torch, and a number that
     something else happens to have; at worst each number has its own."""
-    monkeypatch.setattr(graphs, "WIDTHS", 16)
-    monkeypatch.setattr(graphs, "FIRST_CAPACITY", 64)
     model = small_model(n_layers=3).requires_grad_(False)
     decoder, counts = GraphDecoder(Decoder(model), lambda step: step, compiled=True), []
     for rows in (8, 5, 4, 1):
-        cache = KVCache(3, 64)
-        model.fill_cache(torch.ones(rows, 6, dtype=torch.long), cache)
+        cache = KVCache(3, 1024)
+        model.fill_cache(torch.ones(rows, 250, dtype=torch.long), cache)
         for _ in range(14):
             decoder(torch.ones(rows, 1, dtype=torch.long), cache=cache)
         counts.append(compilations())

@@ -14,8 +14,15 @@ from reasoning_from_scratch.fast.device import (
 )
 
 
-def only(*kinds):
-    return lambda kind: kind in (*kinds, "cpu")
+@pytest.fixture
+def has(monkeypatch):
+    """A machine that has the devices of our choosing."""
+
+    def install(*kinds):
+        here = (*kinds, "cpu")
+        monkeypatch.setattr(device_module, "is_available", lambda kind: kind in here)
+
+    return install
 
 
 @pytest.mark.parametrize(
@@ -29,13 +36,13 @@ def only(*kinds):
         (("mps", "xpu"), "mps"),
     ],
 )
-def test_auto_takes_the_best_device(monkeypatch, available, expected):
-    monkeypatch.setattr(device_module, "is_available", only(*available))
+def test_auto_takes_the_best_device(has, available, expected):
+    has(*available)
     assert resolve_device("auto").type == expected
 
 
-def test_a_device_that_is_not_here_is_one_line(monkeypatch):
-    monkeypatch.setattr(device_module, "is_available", only())
+def test_a_device_that_is_not_here_is_one_line(has):
+    has()
     with pytest.raises(UserError, match="cuda is not available here; use cpu"):
         resolve_device("cuda")
 
@@ -56,9 +63,8 @@ def test_default_dtype(monkeypatch, caplog):
     assert caplog.text.count("no bfloat16") == 1
 
 
-def test_no_attention_plan_for_each_new_shape(monkeypatch):
-    monkeypatch.setattr(device_module, "is_available", only("cuda"))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+def test_no_attention_plan_for_each_new_shape(has):
+    has("cuda")
     before = torch.backends.cuda.cudnn_sdp_enabled()
     try:
         assert trusted_device("auto").type == "cuda"
@@ -72,9 +78,9 @@ def test_cpu_agrees_with_itself():
 
 
 @pytest.fixture
-def fake_mps(monkeypatch):
+def fake_mps(monkeypatch, has):
     """A second device with results of our choosing; the real comparison runs."""
-    monkeypatch.setattr(device_module, "is_available", only("mps"))
+    has("mps")
 
     def install(change):
         def results(device):

@@ -66,6 +66,16 @@ def narrow_recordings(monkeypatch):
     graphs.warn_once.cache_clear()
 
 
+@pytest.fixture
+def gpu(monkeypatch):
+    """A CPU plays one. The steps that it has recorded."""
+    recorded = []
+    monkeypatch.setattr(graphs, "FIRST_CAPACITY", 64)
+    monkeypatch.setattr(decoding, "on_gpu", lambda model: True)
+    monkeypatch.setattr(graphs, "Recorder", lambda device: lambda step: recorded.append(0) or step)
+    return recorded
+
+
 def model_of(n_layers=2, **sizes):
     """Norms that differ from each other, and from 1."""
     model = small_model(96, n_layers=n_layers, **sizes)
@@ -271,12 +281,8 @@ def test_an_update_is_seen_by_the_next_decoder():
     torch.testing.assert_close(after, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
 
 
-def test_a_run_keeps_its_recordings_and_sees_its_updates(monkeypatch):
+def test_a_run_keeps_its_recordings_and_sees_its_updates(gpu):
     """No tensor moves from step to step, nothing is recorded again, and new weights count."""
-    monkeypatch.setattr(graphs, "FIRST_CAPACITY", 64)
-    monkeypatch.setattr(decoding, "on_gpu", lambda model: True)
-    recorded = []
-    monkeypatch.setattr(graphs, "Recorder", lambda device: lambda step: recorded.append(0) or step)
     model, kept = model_of(), KeptRecordings()
     add_lora(model, rank=2, alpha=4.0)
     engine = replace(FAST, decoder=kept.decoder, draw=kept.draw, cut=cut_by_digits)
@@ -291,7 +297,7 @@ def test_a_run_keeps_its_recordings_and_sees_its_updates(monkeypatch):
             parameter.requires_grad_(False).add_(torch.full_like(parameter, 0.03))
     assert found[0] != found[1] != found[2]
     assert len(places) == 1
-    assert len(recorded) == len(decoder.recordings) + len(draw.recordings)
+    assert len(gpu) == len(decoder.recordings) + len(draw.recordings)
     model.tok_emb.weight.data = model.tok_emb.weight.data * 2  # elsewhere, as another model's
     doubled = drawn(model, 40, engine=engine, top_p=0.8)[0]
     assert doubled == drawn(model, 40, engine=PLAIN_ENGINE, top_p=0.8)[0] != found[2][0]
@@ -299,9 +305,7 @@ def test_a_run_keeps_its_recordings_and_sees_its_updates(monkeypatch):
     assert drawn(model, 40, engine=engine, top_p=0.8) and kept.kept is None
 
 
-def test_two_batches_of_a_model_at_once_do_not_share_their_keys(monkeypatch):
-    monkeypatch.setattr(decoding, "on_gpu", lambda model: True)
-    monkeypatch.setattr(graphs, "Recorder", lambda device: again)
+def test_two_batches_of_a_model_at_once_do_not_share_their_keys(gpu):
     model, kept = model_of(), KeptRecordings()
     decoder, (cache, tokens) = kept.decoder(model, 4, 60), read_prompts(model, 4)
     other, other_tokens = read_prompts(model, 4, seed=1)
@@ -375,12 +379,15 @@ def test_the_compiled_block_computes_the_same():
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_who_is_recorded(monkeypatch):
-    """On a GPU a model that graphs.py knows, for a job that is long enough; a CPU never."""
+def test_nothing_is_recorded_on_a_cpu():
     model = model_of()
     assert not isinstance(decoder_for(model, 5, 60), GraphDecoder)
     assert draw_for(model, 5, 60) is sample_next_token
-    monkeypatch.setattr(decoding, "on_gpu", lambda model: True)
+
+
+def test_who_is_recorded_on_a_gpu(gpu):
+    """A model that graphs.py knows, for a job that is long enough."""
+    model = model_of()
     assert isinstance(decoder_for(model, 5, 60), GraphDecoder)
     assert isinstance(draw_for(model, 5, 60).func, GraphDraw)
     assert type(decoder_for(model, 5, decoding.FEWEST_STEPS - 1)) is Decoder

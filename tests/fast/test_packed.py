@@ -85,16 +85,16 @@ def found_at(packed):
 NUMBERS = [[0, 1, 2, 5], [0, 1, 3], [0, 4]]  # of 7 rows; the last one is not taken
 
 
-def gathers(monkeypatch):
-    """As on a CPU, and as on a GPU."""
-    yield gather_of(NUMBERS, 7, torch.device("cpu"))
-    monkeypatch.setattr(packed_module, "SORTS_WELL", ())
-    monkeypatch.setattr(packed_module, "FEW_NUMBERS", 0)
-    yield gather_of(NUMBERS, 7, torch.device("cpu"))
+def as_on_a_gpu(patch):
+    """There the backward pass adds up what it has sorted once."""
+    patch.setattr(packed_module, "SORTS_WELL", ())
+    patch.setattr(packed_module, "FEW_NUMBERS", 0)
 
 
 def test_what_was_taken_comes_back_where_it_was_taken_from(monkeypatch):
-    plain, sorted_once = gathers(monkeypatch)
+    plain = gather_of(NUMBERS, 7, torch.device("cpu"))
+    as_on_a_gpu(monkeypatch)
+    sorted_once = gather_of(NUMBERS, 7, torch.device("cpu"))
     assert plain.places is None
     assert sorted_once.places.tolist() == [0, 4, 8, 1, 5, 2, 6, 9, 3]
     assert sorted_once.starts.tolist() == [0, 3, 5, 6, 7, 8, 9]
@@ -113,8 +113,7 @@ def test_what_was_taken_comes_back_where_it_was_taken_from(monkeypatch):
 def test_the_gradient_that_a_gpu_computes(made, monkeypatch):
     model, batch = toy_model(tie_embeddings=True).double(), globals()[made]()
     wanted = gradient(model, packed_logprobs(model, batch, TEMPERATURE), batch)
-    monkeypatch.setattr(packed_module, "SORTS_WELL", ())
-    monkeypatch.setattr(packed_module, "FEW_NUMBERS", 0)
+    as_on_a_gpu(monkeypatch)
     found = gradient(model, packed_logprobs(model, batch, TEMPERATURE), batch)
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
 
