@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from toy import toy_world, train
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.options import resumed_config
 from tests.faults.whole import check_whole, lines, same_runs
+from tests.run.test_interrupts import press_at
 
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])}
@@ -113,15 +113,7 @@ def test_the_next_start_sweeps_up(tmp_path):
 def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_path, monkeypatch):
     run = tmp_path / "run"
     asked = kill_loop.config(run, rolling_every=0, save_every=4, steps=10, keep_last=0)
-    sample, calls = sys.modules["reasoning_from_scratch.policy"].sample_groups, []
-
-    def interrupted(*given, **named):
-        calls.append(1)
-        if len(calls) == 5:
-            os.kill(os.getpid(), signal.SIGINT)
-        return sample(*given, **named)
-
-    monkeypatch.setattr("reasoning_from_scratch.policy.sample_groups", interrupted)
+    press_at("policy.sample_groups", 5, monkeypatch)
     assert train(asked, quiet=True, **toy_world(tmp_path)).stopped
     monkeypatch.undo()
     train(resumed_config(run), quiet=True, **toy_world(tmp_path))
