@@ -138,13 +138,6 @@ def test_the_same_model_to_the_bit(tmp_path, kind, tied):
     assert len(list((tmp_path / "cache").rglob("model.safetensors"))) == 1
 
 
-def test_a_second_start_converts_nothing(tmp_path, monkeypatch):
-    path = write(tmp_path / "small.gguf", small("qwen2"), "qwen2")
-    load_model_and_tokenizer(path)
-    monkeypatch.setattr("reasoning_from_scratch.files.gguf_files.convert_gguf", None)
-    load_model_and_tokenizer(path)
-
-
 def test_numbers_of_8_bits_become_plain_ones(tmp_path):
     model, names = small("llama"), ("blk.{}.attn_q.weight", "blk.{}.ffn_up.weight")
     path = write(tmp_path / "small.gguf", model, "llama", quantized=names)
@@ -191,8 +184,12 @@ def test_a_broken_file_is_one_line(tmp_path, share):
     assert "\n" not in str(info.value)
 
 
-def test_without_the_extra(tmp_path, monkeypatch):
+def test_the_extra_is_needed_once_for_a_second_start_converts_nothing(tmp_path, monkeypatch):
     path = write(tmp_path / "small.gguf", small("qwen2"), "qwen2")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "gguf", None)
+        with pytest.raises(UserError, match="the extra `gguf` is needed"):
+            load_model_and_tokenizer(path)
+    load_model_and_tokenizer(path)
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(UserError, match="the extra `gguf` is needed"):
-        load_model_and_tokenizer(path)
+    load_model_and_tokenizer(path)
