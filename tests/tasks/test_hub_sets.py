@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import huggingface_hub.constants as hub_constants
 import pytest
@@ -249,7 +250,7 @@ def test_what_the_hub_does_not_give(server, status, code, words):
 
 
 def test_without_pyarrow(monkeypatch):
-    monkeypatch.setattr(hub_data, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UserError, match="uv sync --extra hf"):
         check_set("hf:openai/gsm8k")
 
