@@ -54,7 +54,7 @@ def test_a_gradient_is_used_up_by_its_step(policy):
     assert policy.optim_step(lr=1e-2).grad_norm == 0
 
 
-def test_a_call_that_failed_is_not_made_again(policy, monkeypatch):
+def test_a_call_that_failed_is_not_made_again(policy):
     """When memory runs out, those are whose gradients wait."""
     _, rollouts = rollouts_of(policy)
     passes, outcomes = policy.passes, ["", UserError("too long"), torch.OutOfMemoryError(), "", ""]
@@ -65,8 +65,7 @@ def test_a_call_that_failed_is_not_made_again(policy, monkeypatch):
             raise outcome
         return passes(*call)
 
-    monkeypatch.setattr(policy, "passes", made)
-    monkeypatch.setattr(policy, "take_less", lambda: None)
+    policy.passes, policy.take_less = made, lambda: None
     policy.forward_backward(rollouts, CONFIG, denominator=12)
     with pytest.raises(UserError):
         policy.forward_backward(rollouts, CONFIG, denominator=12)
@@ -137,11 +136,11 @@ def test_one_answer_that_does_not_fit_is_said(policy):
         policy.logprobs(rollouts)
 
 
-def test_memory_that_runs_out_before_the_first_micro_batch_is_said(policy, monkeypatch):
+def test_memory_that_runs_out_before_the_first_micro_batch_is_said(policy):
     """As where a GPU has no room to gather the slices of a model, also after it had."""
     _, rollouts = rollouts_of(policy)
     policy.logprobs(rollouts)
-    monkeypatch.setattr(policy, "full_model", Mock(side_effect=torch.OutOfMemoryError))
+    policy.full_model = Mock(side_effect=torch.OutOfMemoryError)
     with pytest.raises(UserError, match="--gradient-checkpointing"):
         policy.logprobs(rollouts)
 

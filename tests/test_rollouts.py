@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_config, toy_problems, toy_world
 
-from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.config import Rewards, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
@@ -186,20 +185,18 @@ def test_iterator_yields_the_steps_that_are_left(world, tmp_path):
     assert [key(g) for g in whole[2]] == [key(g) for g in rest[1]]
 
 
-def test_active_sampling_asks_for_more_and_gives_up(world, tmp_path, monkeypatch):
+def test_active_sampling_asks_for_more_and_gives_up(world, tmp_path):
     config = resolved(toy_config(tmp_path, steps=1, active_sampling=True, problems_per_step=2))
-    given = LocalPolicy(world["model"], tokenizer=world["tokenizer"]), world["problems"], config
-    correct = iter([0.0] * 1000)
-    monkeypatch.setattr(rollouts, "correctness", lambda *_: next(correct))
-    (groups,) = on_policy_rollouts(*given)
+    given = LocalPolicy(world["model"], tokenizer=world["tokenizer"]), world["problems"], config, 0
+    (groups,) = on_policy_rollouts(*given, lambda *_: {"correct": 0.0})
     assert len(groups) == ACTIVE_SAMPLING_ROUNDS * 2
     assert [group.rollouts[0].place[0] for group in groups] == list(range(8))
     correct = iter([0.0] * 16 + [0.0, 1.0] * 50)
-    (groups,) = on_policy_rollouts(*given)
+    (groups,) = on_policy_rollouts(*given, lambda *_: {"correct": next(correct)})
     assert len(groups) == 4 and sum(group.mixed for group in groups) == 2
 
 
-def test_active_sampling_looks_at_correctness_alone(world, tmp_path, monkeypatch):
+def test_active_sampling_looks_at_correctness_alone(world, tmp_path):
     """All wrong, with different lengths, formats and so rewards: nothing was learned by that."""
     changes = dict(steps=1, problems_per_step=2, overlong_penalty=4, max_new_tokens=4)
     config = resolved(
@@ -207,9 +204,8 @@ def test_active_sampling_looks_at_correctness_alone(world, tmp_path, monkeypatch
             tmp_path, active_sampling=True, **changes, reward_parts={"correct": 1.0, "format": 0.5}
         )
     )
-    monkeypatch.setattr(rollouts, "correctness", lambda *_: 0.0)
-    policy = LocalPolicy(world["model"], tokenizer=world["tokenizer"])
-    (groups,) = on_policy_rollouts(policy, world["problems"], config)
+    policy, wrong = LocalPolicy(world["model"], tokenizer=world["tokenizer"]), {"correct": 0.0}
+    (groups,) = on_policy_rollouts(policy, world["problems"], config, 0, lambda *_: wrong)
     assert len(groups) == ACTIVE_SAMPLING_ROUNDS * 2 and not all(g.uniform for g in groups)
     assert chosen_groups(groups, config) == []
 
