@@ -14,21 +14,12 @@ from tests.test_sampling import adversarial_rows
 CUTS = [(0.0, 0), (1e-6, 0), (0.3, 0), (0.9, 0), (0.9999999, 0), (1.0, 7), (0.8, 300), (0.5, 40)]
 
 
+@pytest.mark.parametrize("cut", [fast.fast_cut, fast.cut_by_digits])
 @pytest.mark.parametrize("size", [5, 300, 6000])
 @pytest.mark.parametrize("top_p, top_k", CUTS)
-def test_fast_is_plain(size, top_p, top_k):
+def test_fast_is_plain(size, top_p, top_k, cut):
     probs = adversarial_rows(size)
-    assert torch.equal(
-        fast.fast_cut(probs, top_p, top_k), sampling.cut_by_sorting(probs, top_p, top_k)
-    )
-
-
-@pytest.mark.parametrize("size", [5, 300, 6000])
-@pytest.mark.parametrize("top_p, top_k", CUTS)
-def test_digits_are_plain(size, top_p, top_k):
-    probs = adversarial_rows(size)
-    found = fast.cut_by_digits(probs, top_p, top_k)
-    assert torch.equal(found, sampling.cut_by_sorting(probs, top_p, top_k))
+    assert torch.equal(cut(probs, top_p, top_k), sampling.cut_by_sorting(probs, top_p, top_k))
 
 
 @settings(deadline=None, max_examples=300)
