@@ -1,7 +1,5 @@
 """What several tests of a run share."""
 
-import errno
-import os
 import shutil
 
 import pytest
@@ -17,10 +15,6 @@ def run(tmp_path_factory):
         folder / "run", steps=6, eval_every=2, save_every=2, rolling_every=1, keep_last=1, lr=1e-2
     )
     return train(config, quiet=True, **toy_world(folder))
-
-
-def full_disk(*_, **__):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture(scope="session")

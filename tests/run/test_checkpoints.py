@@ -1,5 +1,7 @@
 """Saves: whole or not there, pruned, the best ones kept."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -13,7 +15,6 @@ from reasoning_from_scratch.run import checkpoints
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.text import as_lines, read_lines
-from tests.run.conftest import full_disk
 
 
 def test_checkpoint_lines(run):
@@ -102,7 +103,9 @@ def test_full_disk_during_a_save_loses_nothing(tmp_path, monkeypatch):
     config = toy_config(tmp_path / "run", steps=4, save_every=1)
 
     def fails_at_three(state, path, save=checkpoints.save_state):
-        (full_disk if path.parent.name == "000003" else save)(state, path)
+        if path.parent.name == "000003":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(state, path)
 
     monkeypatch.setattr(checkpoints, "save_state", fails_at_three)
     with pytest.raises(UserError, match="No space left.*000002, is intact.*--resume"):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world, train
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.commands.train import parse_flags
-from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.tensor_files import load_state
 from reasoning_from_scratch.files.weights import save_hf_folder
@@ -278,12 +278,10 @@ def test_it_changes_no_result(name, place, plain, tmp_path):
     torch.testing.assert_close(found.weights, plain.weights, rtol=0, atol=2e-6)
 
 
-# ---- pairs of which one leaves nothing for the other
-
-
 @pytest.mark.parametrize(
     "changes, says",
     [
+        # pairs of which one leaves nothing for the other
         ({"clip_high": 3.0, "objective": "reinforce", "epochs": 2}, "without a clip"),
         ({"clip_low": 0.5, "max_steps_off_policy": 1}, "all ratios p / p_start are 1"),
         ({"kl_importance_weighted": True, "kl": "reward", "kl_coef": 0.1}, "KL term in the loss"),
@@ -299,19 +297,7 @@ def test_it_changes_no_result(name, place, plain, tmp_path):
         ({"optimizer": "muon", "lora_rank": 4, "embedding_lr": 0.1}, "muon takes them all"),
         ({"optimizer": "muon", "lora_rank": 4, "beta2": 0.9}, "muon takes them all"),
         ({"reward_parts": {"correct": 0.0}}, "rewards nothing"),
-    ],
-)
-def test_pairs(changes, says):
-    with pytest.raises(UserError, match=says):
-        resolved(TrainConfig(**changes))
-
-
-# ---- values out of range, or of another kind
-
-
-@pytest.mark.parametrize(
-    "changes, says",
-    [
+        # out of range, or of another kind
         ({"clip_low": 1.3, "clip_high": 1.2}, "--clip-low 1.3 and --clip-high 1.2"),
         ({"clip_high": 0.28}, "epsilon 0.2 is 0.8 and 1.2"),
         ({"clip_low": -0.1}, "--clip-low is -0.1"),
@@ -333,19 +319,6 @@ def test_pairs(changes, says):
         ({"reward_parts": {"corect": 1.0}}, "did you mean 'correct'"),
         ({"reward_parts": {"correct": float("inf")}}, "--reward-parts correct has the weight inf"),
         ({"recipe": "dapoo"}, "did you mean 'dapo'"),
-    ],
-)
-def test_values_out_of_range_are_refused_by_name(changes, says):
-    with pytest.raises(UserError, match=says):
-        resolved(TrainConfig(**changes))
-
-
-# ---- recipes, presets and what is left open
-
-
-@pytest.mark.parametrize(
-    "changes, says",
-    [
         ({"steps": 0}, "--steps is 0"),
         ({"steps": -3}, "--steps is -3"),
         ({"rollouts": 1}, "--rollouts is 1, but must be at least 2"),
@@ -369,11 +342,18 @@ def test_values_out_of_range_are_refused_by_name(changes, says):
         ({"truncate_importance": 2.0, "mask_importance": 2.0}, "caps the weight that --mask"),
         ({"advantage": "maxrl", "reward_parts": {"correct": 1, "wrong": -1}}, "maxrl divides by"),
         ({"advantage": "maxrl", "overlong_penalty": 2}, "drop --overlong-penalty"),
+        # evaluations
+        ({"eval_problems": []}, "--eval-problems names no set"),
+        ({"eval_problems": ["a/x.jsonl", "b/x.jsonl"]}, "a/x.jsonl and b/x.jsonl would both be"),
+        ({"eval_problems": ["tiny-test", "tiny-test"]}, "would both be tiny-test"),
+        ({"evaluators": ["a.py:f", "b.py:f"]}, "a.py:f and b.py:f would both be f"),
+        ({"evaluators": "a.py:f", "eval_every": 0}, "--evaluators a.py:f does nothing without"),
+        ({"eval_every": 0, "eval_limit": 8}, "--eval-limit 8 does nothing"),
     ],
 )
-def test_bad_values_are_named(changes, says, tmp_path):
+def test_what_makes_no_sense_is_refused_by_name(changes, says):
     with pytest.raises(UserError, match=says):
-        train(replaced(toy_config(tmp_path / "run"), **changes), quiet=True, **toy_world(tmp_path))
+        resolved(TrainConfig(**changes))
 
 
 def test_a_resumed_run_is_asked_only_about_what_is_new(place, tmp_path):

@@ -76,26 +76,6 @@ def test_several_sets_on_the_command_line():
     assert from_json(before).eval_problems == ["tiny-test"], "as runs of version 0.1.0 have it"
 
 
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        ({"eval_problems": []}, "--eval-problems names no set"),
-        ({"eval_problems": ["a/x.jsonl", "b/x.jsonl"]}, "a/x.jsonl and b/x.jsonl would both be"),
-        ({"eval_problems": ["tiny-test", "tiny-test"]}, "would both be tiny-test"),
-        ({"evaluators": ["a.py:f", "b.py:f"]}, "a.py:f and b.py:f would both be f"),
-        ({"evaluators": "a.py:f", "eval_every": 0}, "--evaluators a.py:f does nothing without"),
-    ],
-)
-def test_what_evaluations_cannot_be_is_refused(changes, words):
-    with pytest.raises(UserError, match=words):
-        resolved(TrainConfig(**changes))
-
-
-def test_asked_never_to_evaluate_no_other_word_about_it_is_void():
-    with pytest.raises(UserError, match="--eval-limit 8 does nothing"):
-        resolved(TrainConfig(eval_every=0, eval_limit=8))
-
-
 def test_where_cuts_are_the_mask_is_kept_and_where_the_sampler_lags_the_clip_has_a_weight():
     assert not resolved(configure("grpo")).keep_sampling_mask
     assert resolved(configure("grpo", top_p=0.9)).keep_sampling_mask

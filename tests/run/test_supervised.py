@@ -136,7 +136,7 @@ def test_solutions_that_cannot_be_learned_are_left_out_and_counted(tmp_path, cap
     words = " ".join(record.getMessage() for record in caplog.records)
     assert "1 of 3 problems, which have no worked solution" in words
     assert "longer than --max-new-tokens 8" in words
-    with pytest.raises(UserError, match="every problem has no worked solution .* such as none"):
+    with pytest.raises(UserError, match="no worked solution .* such as none"):
         teachable_problems(problems[1:2], tokenizer, 8, 512)
 
 
@@ -170,7 +170,7 @@ def test_what_is_for_sampled_answers_is_refused(name):
 
 
 def test_epochs_and_temperature_are_refused_in_words():
-    with pytest.raises(UserError, match="--epochs 2 does nothing .*: --steps says how many"):
+    with pytest.raises(UserError, match="--epochs 2 does nothing"):
         resolved(configure("sft", epochs=2))
     with pytest.raises(UserError, match="--temperature 0.5 does nothing without --eval-samples"):
         resolved(configure("sft", temperature=0.5))
