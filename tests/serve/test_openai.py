@@ -128,7 +128,7 @@ def test_a_conversation(client):
 def test_a_prompt_that_leaves_no_room_is_told(server):
     call = {"model": "tiny", "token_ids": [5] * 512, "sampling_params": {}}
     found = httpx.post(f"{server.address}/inference/v1/generate", json=call).json()
-    assert found["detail"] == "the prompt has 512 tokens; the model reads 512, the answer included"
+    assert "the prompt has 512 tokens; the model reads 512" in found["detail"]
 
 
 def test_tokens_in_tokens_out(server):
