@@ -31,7 +31,11 @@ from reasoning_from_scratch.files.downloads import (
     download_qwen3_small,
     published_checkpoint,
 )
-from reasoning_from_scratch.tasks.problem_sets import load_problems
+from reasoning_from_scratch.tasks.problem_sets import (
+    load_math500_test,
+    load_math_train,
+    load_problems,
+)
 
 CONTENT = random.Random(0).randbytes(300_000)
 
@@ -260,17 +264,20 @@ def here(server, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, count, path",
+    "load, count, path",
     [
-        ("math-500", 500, "/ch03/01_main-chapter-code/math500_test.json"),
-        ("math-train", 12_000, "/math_full_minus_math500.json"),
+        (load_math500_test, 500, "/ch03/01_main-chapter-code/math500_test.json"),
+        (load_math_train, 12_000, "/math_full_minus_math500.json"),
     ],
 )
-def test_math(here, tmp_path, name, count, path):
+def test_the_books_loaders_keep_a_copy_if_asked(here, tmp_path, load, count, path):
     here.content = json.dumps(math_rows(count)).encode()
-    found = download_data(name, tmp_path / "rows.json")
-    assert json.loads(found.read_text()) == math_rows(count)
-    assert len(here.paths()) == 1 and here.paths()[0].endswith(path)
+    copy = tmp_path / "rows.json"
+    assert load(copy, save_copy=False) == math_rows(count) and not copy.exists()
+    assert load(copy) == math_rows(count) == json.loads(copy.read_text())
+    copy.write_text(json.dumps(math_rows(2)))
+    assert load(copy, save_copy=False) == math_rows(2)  # the file that is there is used
+    assert len(here.paths()) == 2 and all(asked.endswith(path) for asked in here.paths())
 
 
 def test_math500_from_the_hub_comes_as_jsonl_and_is_saved_as_json(here, tmp_path):

@@ -84,7 +84,7 @@ def test_an_unknown_name(server):
     server.behaviors = [
         lambda handler, _: respond(handler, 404, b"{}", X_Error_Code="RepoNotFound")
     ]
-    with pytest.raises(UserError, match="there is no model some/thing on the hub"):
+    with pytest.raises(UserError, match="no model some/thing"):
         load_model_and_tokenizer("some/thing")
 
 

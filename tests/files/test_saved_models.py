@@ -57,7 +57,7 @@ def test_the_best_of_equal_ones_the_latest(run):
     assert evaluations(run) == {0: 0.2, 1: 0.6, 2: 0.6, 3: 0.3, 4: 0.4}
     place, words = said(run)
     assert place == "000002" and f"taking {run}@000002" in words
-    assert "60.0% held-out accuracy, the best of 5 saves" in words
+    assert "60.0% held-out accuracy" in words
 
 
 def test_never_evaluated_the_last(run):
@@ -83,7 +83,7 @@ def test_a_save_by_its_name(run, save, place):
 
 
 def test_a_save_that_is_not_there(run):
-    with pytest.raises(UserError, match="has no save 000009; it has 000000, 000001, .* final"):
+    with pytest.raises(UserError, match="has no save 000009; it has 000000"):
         which_weights(f"{run}@000009")
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints.jsonl").unlink()

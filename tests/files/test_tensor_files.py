@@ -26,7 +26,7 @@ from tests.files.test_weights import make_model, one_line
 def test_wrong_files(tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(UserError, match="is damaged, cut off or not a") as info:
+    with pytest.raises(UserError, match="is damaged, cut off") as info:
         load_model_and_tokenizer(path)
     assert str(path) in one_line(info)
 
@@ -37,7 +37,7 @@ def test_cut_off_files(tmp_path, name, share):
     path = save_model(make_model(), tmp_path / name)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(UserError, match="is damaged, cut off or not a") as info:
+    with pytest.raises(UserError, match="is damaged, cut off") as info:
         load_state(path)
     one_line(info)
 

@@ -184,7 +184,7 @@ def test_columns(server, row, columns, answer):
 def test_rows_without_an_answer_are_counted(server, caplog):
     offers(server, train=[*GSM8K, {"question": "Why?", "answer": None}, {"answer": "3"}])
     assert len(load_problems("hf:openai/gsm8k")) == 30
-    assert "skipped 2 of 32 rows, which have no question or no answer" in caplog.text
+    assert "skipped 2 of 32 rows" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_set_comes_once(server, monkeypatch, tmp_path):
     assert load_problems("hf:openai/gsm8k") == before
     monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", True)
     assert load_problems("hf:openai/gsm8k") == before
-    assert "cannot get data set openai/gsm8k from the hub" in refused("hf:openai/gsm8k@test")
+    assert "cannot get data set openai/gsm8k" in refused("hf:openai/gsm8k@test")
 
 
 @pytest.mark.parametrize(

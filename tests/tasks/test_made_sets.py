@@ -74,7 +74,7 @@ def test_rules_that_are_not_handed_in_are_said():
 
 
 def test_an_unknown_judge_is_said():
-    with pytest.raises(UserError, match="rules of its own 'gim': did you mean 'gym'"):
+    with pytest.raises(UserError, match="did you mean 'gym'"):
         verifier_of(Problem("p", "1?", "1", rules="gim"))
 
 
@@ -126,7 +126,7 @@ def test_an_evaluation_is_judged_by_the_rules(tiny):
     sampling = Sampling(max_new_tokens=4, rollouts=2)
     result = evaluate(*tiny, problems, sampling)
     assert len(result.rows) == 6 and all(row["reward_failure"] == "" for row in result.rows)
-    with pytest.raises(UserError, match="of gym have rules of their own: use rfs evaluate"):
+    with pytest.raises(UserError, match="use rfs evaluate"):
         answer_with("vote", *tiny, problems, sampling)
 
 
@@ -139,4 +139,4 @@ def test_the_command_evaluates_and_writes_who_judged(tmp_path, capsys):
     assert card["settings"]["prompt"] == "{problem}"
     assert "instructions" in card["settings"]["answer_read_from"]
     assert commands([*words, "--fallback", "number_only"]) == 2
-    assert "instructions@held-out has its own rules: drop it" in capsys.readouterr().err
+    assert "has its own rules: drop it" in capsys.readouterr().err

@@ -223,5 +223,5 @@ def test_the_preflight_asks_your_verifier_too(tmp_path):
     settings |= {"reward": f"{broken}:reward"}
     train(toy_config(tmp_path / "other", **settings), quiet=True, **toy_world(tmp_path))
     log = (tmp_path / "other" / "logs.log").read_text()
-    assert "preflight: Your reward function failed on 64 of 64 answers" in log
+    assert "failed on 64 of 64 answers" in log
     assert "returned no finite number: nan" in log

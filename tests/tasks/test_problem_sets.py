@@ -1,17 +1,13 @@
 """Problem sets: the official files load, and a bad file is told in one line."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import CHAT_TOKENS, Problem, problem_prompt, with_prompt
-from reasoning_from_scratch.tasks import problem_sets
 from reasoning_from_scratch.tasks.problem_sets import (
     PROBLEM_SETS,
-    load_math500_test,
-    load_math_train,
     load_problems,
 )
 
@@ -103,19 +99,14 @@ def test_an_original_math_row_has_its_answer_in_the_solution(tmp_path):
     assert load_problems(str(write_lines(path, [row | {"answer": "2"}])))[0].answer == "2"
 
 
-def test_a_named_set_is_downloaded_unless_its_file_is_given(tmp_path, monkeypatch):
-    asked = []
-
-    def download(name, path=None):
-        asked.append(name)
-        return write_lines(Path(path or tmp_path / f"{name}.jsonl"), [GSM8K_ROW, GSM8K_ROW])
-
-    monkeypatch.setattr(problem_sets, "download_data", download)
+def test_a_named_set_is_the_file_here_unless_another_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "gsm8k_train.jsonl", [GSM8K_ROW, GSM8K_ROW])
     assert len(load_problems("gsm8k")) == 2
     here = write_lines(tmp_path / "here.jsonl", [MATH_ROW])
     assert load_problems("math-500", data_path=here)[0].answer == "2"
     assert load_problems("tiny", data_path=here)[0].answer == "2"
-    assert asked == ["gsm8k"]
+    assert len(list(tmp_path.iterdir())) == 2  # nothing was downloaded
 
 
 @pytest.mark.parametrize(
@@ -160,24 +151,6 @@ def test_a_bad_file_is_told_in_one_line(tmp_path, content, message):
         load_problems(str(path))
     text = str(error.value)
     assert "bad.jsonl" in text and "\n" not in text and len(text) < 300
-
-
-@pytest.mark.parametrize(
-    "load, name", [(load_math500_test, "math-500"), (load_math_train, "math-train")]
-)
-def test_the_books_loaders_keep_a_copy_if_asked(tmp_path, monkeypatch, load, name):
-    def download(asked, path):
-        assert asked == name
-        if not Path(path).exists():
-            Path(path).write_text(json.dumps([MATH_ROW]))
-        return Path(path)
-
-    monkeypatch.setattr(problem_sets, "download_data", download)
-    path = tmp_path / "math.json"
-    assert load(path, save_copy=False) == [MATH_ROW] and not path.exists()
-    assert load(path) == [MATH_ROW] and path.exists()
-    path.write_text(json.dumps([MATH_ROW] * 2))
-    assert len(load(path, save_copy=False)) == 2  # the file that is there is used
 
 
 # ---- other prompts than the book's
