@@ -91,7 +91,7 @@ def check_cut(runs, tmp_path, name, chance, caplog) -> None:
     copy = tmp_path / "plain0"
     damaged_copy(runs, copy, name, cut(chance))
     if name == Path("config.json"):
-        with pytest.raises(UserError, match="config.json is damaged: it is not JSON"):
+        with pytest.raises(UserError, match="config.json is damaged"):
             resumed_config(copy)
         return
     if not of_the_newest_save(name):
@@ -131,7 +131,7 @@ def test_a_metrics_line_cut_in_half(runs, tmp_path, caplog):
     rows[3] = rows[3][: len(rows[3]) // 2]
     (copy / "metrics.jsonl").write_text("\n".join(rows) + "\n")
     said = resumed(runs, copy, caplog)
-    assert "metrics.jsonl: 1 torn or damaged line skipped" in said
+    assert "1 torn or damaged line" in said
     assert "the lines of steps 3 are lost" in said
     assert [row["step"] for row in lines(copy / "metrics.jsonl")] == [0, 1, 2, *range(4, 10)]
 

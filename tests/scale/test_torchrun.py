@@ -66,7 +66,7 @@ def test_a_rank_0_that_does_not_come_is_said(two_ranks, tmp_path, monkeypatch):
     monkeypatch.setattr(torchrun, "JOINING", timedelta(seconds=1))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("MASTER_PORT", str(store.port))
-    with pytest.raises(UserError, match="did not meet at .* within 1 s: rank 0 has not answered"):
+    with pytest.raises(UserError, match="within 1 s: rank 0 has not"):
         join_ranks(toy_config(tmp_path))
 
 
@@ -90,7 +90,7 @@ def test_other_options_on_another_rank_are_said(tmp_path):
         def exchange(self, value):
             return [value | {"steps": 7, "log_path": "runs/zero"}, value]
 
-    with pytest.raises(UserError, match="rank 1 was started with other options.*steps is 4 there"):
+    with pytest.raises(UserError, match="rank 1 .*steps is 4 there"):
         check_alike(resolved(toy_config(tmp_path)), Two())
 
 
