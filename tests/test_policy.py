@@ -108,7 +108,7 @@ def test_out_of_memory_means_smaller_pieces_and_the_same_gradient(policy, caplog
     assert sum(float(one["tokens"]) for one in sums) == sum(r.num_sampled for r in rollouts[5:])
     for one, other in zip(small.optimizer.gradients(), whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)
-    assert tight.failed and "out of memory: from now on micro-batches" in caplog.text
+    assert tight.failed and "from now on micro-batches" in caplog.text
     for found, expected in zip(small.logprobs(rollouts), policy.logprobs(rollouts), strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
 
@@ -157,7 +157,7 @@ def test_out_of_memory_while_sampling_means_fewer_rows_and_the_same_answers(poli
 
     policy.engine = replace(PLAIN_ENGINE, decoder=decoder)
     found, _ = rollouts_of(policy)
-    assert tried == [12, 6, 3] and "3 answers are sampled at a time" in caplog.text
+    assert tried == [12, 6, 3] and "3 answers are sampled" in caplog.text
     for one, other in zip(found, expected, strict=True):
         assert [r.response_ids for r in one.rollouts] == [r.response_ids for r in other.rollouts]
 

@@ -49,7 +49,7 @@ def test_examples_do_not_go_before_a_prompt_of_its_own():
     problems = [Problem(str(n), f"{n} + {n}?", str(2 * n)) for n in range(4)]
     own = Problem("own", "5 + 5?", "10", prompt="Compute 5 + 5:")
     for train, test in (([*problems, own], []), (problems, [own])):
-        with pytest.raises(UserError, match="own has a prompt of its own: omit --few-shot"):
+        with pytest.raises(UserError, match="omit --few-shot"):
             show_examples(2, train, test)
 
 

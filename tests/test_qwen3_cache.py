@@ -144,32 +144,6 @@ def test_any_sequence_of_operations_equals_one_by_one(model, seed, max_length):
 
 
 @torch.no_grad()
-def test_one_prefill_serves_many_samples(model):
-    prompts = [[1, 2, 3], [4, 5, 6, 7, 8]]
-    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    cache = new_cache()
-    model(ids_of([0, 0, 1, 2, 3], prompts[1]), cache=cache, attention_mask=mask)
-    shared = cache.take(torch.tensor([0, 0, 1, 1, 1]))
-    logits = model(ids_of([10], [11], [12], [13], [14]), cache=shared)
-    for row, (prompt, token) in enumerate(zip([0, 0, 1, 1, 1], range(10, 15), strict=True)):
-        assert_same(logits[row], alone(model, prompts[prompt] + [token])[-1:])
-    assert cache.lengths.tolist() == [3, 5]  # the shared prefill is as it was
-
-
-@torch.no_grad()
-def test_a_refilled_row_forgets_its_former_tokens(model):
-    cache = new_cache(max_length=16)
-    model(torch.arange(20).view(2, 10), cache=cache)
-    refill = new_cache()
-    model(ids_of([30, 31]), cache=refill)
-    cache.put(torch.tensor([1]), refill)
-    logits = model(ids_of([5], [32]), cache=cache)
-    assert cache.lengths.tolist() == [11, 3]
-    assert_same(logits[0], alone(model, [*range(10), 5])[-1:])
-    assert_same(logits[1], alone(model, [30, 31, 32])[-1:])
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("max_length", [None, 42, 64])
 def test_decoding_writes_in_place_and_grows_seldom(model, max_length):
     cache = new_cache(max_length)

@@ -376,21 +376,8 @@ def test_active_sampling_trains_on_the_first_live_groups(world, tmp_path):
 def test_every_recipe_trains(recipe, world, tmp_path):
     values = vars(toy_config(tmp_path / "run", steps=2))
     defaults = vars(toy_config(tmp_path / "run")).keys() - RECIPES[recipe].changes.keys()
-    asked = {
-        name: values[name]
-        for name in (
-            "model",
-            "steps",
-            "problems_per_step",
-            "rollouts",
-            "max_new_tokens",
-            "lr",
-            "device",
-            "preflight",
-            "log_path",
-        )
-        if name in defaults
-    }
+    names = "model steps problems_per_step rollouts max_new_tokens lr device preflight log_path"
+    asked = {name: values[name] for name in names.split() if name in defaults}
     asked |= toy_teacher(recipe, tmp_path)
     result = train(configure(recipe, **asked), quiet=True, **world)
     assert len(result.rows) == 2 and not result.stopped
@@ -460,5 +447,5 @@ def test_maxrl_refuses_rewards_below_zero(world, tmp_path):
     (group,) = sample_groups(world["model"], world["tokenizer"], toy_problems(1), config, 0)
     for rollout, reward in zip(group.rollouts, (1.0, -1.0, -1.0, -1.0), strict=False):
         rollout.reward = reward
-    with pytest.raises(UserError, match="an answer got -1: rewards must not be below 0"):
+    with pytest.raises(UserError, match="must not be below 0"):
         set_advantages([group], config)
