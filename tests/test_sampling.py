@@ -16,6 +16,7 @@ from small_model import small_model
 from reasoning_from_scratch import sampling
 from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.cut import fast_cut
 from reasoning_from_scratch.sampling import (
     RunningBatch,
     Sampling,
@@ -163,11 +164,12 @@ def test_greedy_takes_the_lowest_of_equals(dtype, size):
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("top_p, top_k", CUTS)
-def test_logits_that_are_not_finite_show(bad, temperature, top_p, top_k):
+@pytest.mark.parametrize("cut", [cut_by_sorting, fast_cut])
+def test_logits_that_are_not_finite_show(bad, temperature, top_p, top_k, cut):
     logits = torch.zeros(3, 5000)
     logits[1, 70] = bad
     logits[2] = -torch.inf
-    draw = sample_next_token(logits, torch.full((3,), 0.5), temperature, top_p, top_k)
+    draw = sample_next_token(logits, torch.full((3,), 0.5), temperature, top_p, top_k, cut)
     assert draw.logprobs.isfinite().tolist() == [True, False, False]
     assert ((draw.tokens >= 0) & (draw.tokens < 5000)).all()  # an embedding can look them up
 

@@ -156,15 +156,6 @@ def test_several_optimizers_of_one_narrow_model_do_not_take_each_others_gradient
     assert not torch.equal(model[0].weight, before)
 
 
-def test_a_rank_may_hold_no_row_of_a_weight():
-    model = torch.nn.Linear(5, 7)
-    model.weight = torch.nn.Parameter(torch.empty(0, 5))
-    optimizer = AdamW(model)
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step(1e-2)
-
-
 def test_what_has_no_gradient_or_no_rows_is_left_out():
     model = net()
     model[1].weight = nn.Parameter(torch.empty(0, 7))
