@@ -52,7 +52,7 @@ from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.report.metrics import MIXED
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.rollouts import Group, worked_rollout
 from reasoning_from_scratch.run.options import configure, resumed_config
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.run.start import train
@@ -77,7 +77,8 @@ STAGES = (
 )  # fmt: skip
 COLUMNS = """
     seconds steps lr answer_only greedy sampled pass@8 tokens false_steps correct_by_mistake
-    never between always 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity
+    never between always 2_steps 3_steps 4_steps 5_steps bus game garden heights
+    solution_loss perplexity
     fresh_answer_only fresh fresh_families fresh_5_steps fresh_sampled fresh_pass@8
     fresh_false_steps fresh_correct_by_mistake fresh_tokens
 """.split()
@@ -209,7 +210,15 @@ def measured(policy: LocalPolicy, count: int) -> dict[str, float]:
         policy, word_problems.held_out(count), Sampling(LONGEST, rollouts=8, seed=1)
     )
     row |= {"sampled": sampled.accuracy, "pass@8": sampled.solved}
+    row |= {"solution_loss": solution_loss(policy, word_problems.held_out(count))}
     return row | {"perplexity": perplexity(policy.model, policy.tokenizer)}
+
+
+def solution_loss(policy: LocalPolicy, problems: Sequence[Problem]) -> float:
+    """The warm start's loss, on worked solutions that it did not learn."""
+    shown = with_prompt(problems, PROMPT, policy.tokenizer)
+    rollouts = [worked_rollout(problem, policy.tokenizer) for problem in shown]
+    return -torch.cat(policy.logprobs(rollouts)).mean().item()
 
 
 def measure_finally(options: Options, folder: Path) -> dict[str, float]:
@@ -240,7 +249,8 @@ def measure_finally(options: Options, folder: Path) -> dict[str, float]:
 
 
 def untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
-    row = {"perplexity": perplexity(policy.model, policy.tokenizer)}
+    row = {"solution_loss": solution_loss(policy, word_problems.held_out(count))}
+    row |= {"perplexity": perplexity(policy.model, policy.tokenizer)}
     return row | after_examples(policy, word_problems.held_out(2 * count))
 
 
