@@ -11,14 +11,14 @@ from duel import Result, Work, faster, in_turn, run_python, seconds
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import decoder_for
-from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.engine import FAST, sample_groups
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import KVCache
-from reasoning_from_scratch.rollouts import reward_groups, sample_groups
+from reasoning_from_scratch.rollouts import reward_groups
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.sampling import (
     Rollout,
@@ -44,7 +44,7 @@ def grpo_step(work: Work) -> list[Result]:
 
     def ours(step: int = 0) -> None:
         chosen = problems[8 * step : 8 * step + 8]
-        groups = sample_groups(model, tokenizer, chosen, config, step, engine=FAST)
+        groups = sample_groups(model, tokenizer, chosen, config, step)
         reward_groups(groups, config, tokenizer)
         set_advantages(groups, config)
         train_step(policy, groups, config, 1e-6)

@@ -31,11 +31,11 @@ from reasoning_from_scratch.ch06 import sequence_logprob
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.config import Schedule
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.engine import sample_groups
 from reasoning_from_scratch.files.hub_models import kept_smollm2  # noqa: F401  for the notebook
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.problems import Problem, with_prompt
-from reasoning_from_scratch.rollouts import Group, sample_groups
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.study import refuse_other_settings, run_to_end
 from reasoning_from_scratch.sampling import Sampling, greedy
@@ -280,7 +280,7 @@ def answered(
     if "stop" in task.settings:
         tokenizer.end_answers_at(task.settings["stop"])
     shown = with_prompt(asked, task.settings.get("prompt"), tokenizer)
-    return sample_groups(model, tokenizer, shown, sampling, step=0, engine=FAST)
+    return sample_groups(model, tokenizer, shown, sampling)
 
 
 def perplexity(model, tokenizer) -> float:

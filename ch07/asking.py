@@ -21,12 +21,11 @@ from typing import Any
 
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError, check_names
-from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.engine import sample_groups
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.run_files import read_rollouts
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
@@ -91,7 +90,7 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
         print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
         files = sorted(done.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
         for step, path in enumerate(files):
-            yield line(step, "of the step", figures(map(told, read_rollouts(path))))
+            yield line(step, "of the step", figures(map(answer_of, read_rollouts(path))))
     yield from measured(options, arm, options.steps, done.model, done.tokenizer)
 
 
@@ -105,7 +104,7 @@ class Answer:
     written: int
 
 
-def told(row: dict[str, Any]) -> Answer:
+def answer_of(row: dict[str, Any]) -> Answer:
     """The answer in a rollout from a run's folder."""
     step = row["steps"][0]
     forced = len(row.get("forced", []))
@@ -120,7 +119,7 @@ def measured(options: Options, arm: str, step: int, model, tokenizer) -> Iterato
         sampling = Sampling(
             MAX_NEW_TOKENS, temperature, rollouts=samples, seed=1, calculator=ARMS[arm]
         )
-        groups = sample_groups(model, tokenizer, problems, sampling, step=0, engine=FAST)
+        groups = sample_groups(model, tokenizer, problems, sampling)
         answers = []
         for group in groups:
             for rollout in group.rollouts:
@@ -139,15 +138,15 @@ def figures(answers: Iterable[Answer]) -> dict[str, float]:
     hard = [line for is_hard, line in sums if is_hard]
     return {
         "right": mean(answer.right for answer in answers),
-        "hard asked": share(asks(line) for line in hard),
-        "easy asked": share(asks(line) for is_hard, line in sums if not is_hard),
+        "hard asked": share_of_true(asks(line) for line in hard),
+        "easy asked": share_of_true(asks(line) for is_hard, line in sums if not is_hard),
         "drawn": mean(answer.drawn for answer in answers),
         "written": mean(answer.written for answer in answers),
-        "hard right alone": share(is_true(line) for line in hard if not asks(line)),
+        "hard right alone": share_of_true(is_true(line) for line in hard if not asks(line)),
     }
 
 
-def share(these: Iterable[bool]) -> float:
+def share_of_true(these: Iterable[bool]) -> float:
     """The share that is true; nan if there are none."""
     found = list(these)
     return mean(found) if found else float("nan")

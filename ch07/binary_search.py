@@ -25,11 +25,10 @@ from typing import Any
 
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.engine import sample_groups
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
@@ -155,7 +154,7 @@ def games(model, tokenizer, problems: Sequence[Problem], plays: int) -> list[tup
     """(number, guesses) of each game: `plays` games per number, by the model in hand."""
     sampling = Sampling(rollouts=plays, seed=1, max_turns=TURNS, **GAME)
     found = []
-    for group in sample_groups(model, tokenizer, problems, sampling, step=0, engine=FAST):
+    for group in sample_groups(model, tokenizer, problems, sampling):
         for rollout in group.rollouts:
             text = tokenizer.decode(rollout.response_ids)
             guesses = [int(word) for word in re.findall(r"\d+", text)]
@@ -186,13 +185,14 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
         vmax=max(map(max, shares)), extent=(0, max(counts) + width, 0.5, MOST + 0.5),
     )  # fmt: skip
     figure.colorbar(image, ax=left, label="share of the games")
-    left.set(title=f"The first guess{told(weights[-1])}", xlabel="step", ylabel="number")
+    left.set(title=f"The first guess{penalty_in(weights[-1])}", xlabel="step", ylabel="number")
     k = range(1, TURNS + 1)
     curves = {"before training": [row for row in rows if row["step"] == "0"]}
     for kl in weights:
         these = [row for row in rows if row["kl"] == kl]
         last = max(int(row["step"]) for row in these)
-        curves[f"after training{told(kl)}"] = [row for row in these if int(row["step"]) == last]
+        at_end = [row for row in these if int(row["step"]) == last]
+        curves[f"after training{penalty_in(kl)}"] = at_end
     for number, (label, chosen) in enumerate(curves.items()):
         color = COLORS[number % len(COLORS)]
         each = [[float(row[f"within {n}"]) for row in chosen] for n in k]
@@ -209,7 +209,7 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     plt.close(figure)
 
 
-def told(kl: str) -> str:
+def penalty_in(kl: str) -> str:
     """The part of a title that names the KL term, if there was one."""
     return f", KL {kl} to 0" if float(kl) else ""
 

@@ -42,6 +42,7 @@ from regimes import REGIMES
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.tables import read_table
+from reasoning_from_scratch.report import metrics
 from reasoning_from_scratch.run.start import TrainResult
 from reasoning_from_scratch.run.study import run_to_end
 from reasoning_from_scratch.sampling import Sampling
@@ -54,12 +55,12 @@ PASSES = Path(__file__).with_name("pass_over_training.csv")
 LONG = Path(__file__).with_name("long_runs.csv")
 STEPS, SEED = 6, 2  # of a live run
 TRIED = {"model": "tiny-base", "problems": "tiny", "steps": 12, "max_new_tokens": 160}
-RIGHT = {"env/all/correct": "share of correct rollouts"}
-TOKENS = {"env/all/ac_tokens_per_turn": "tokens per answer"}
-ENTROPY = {"optim/token_entropy": "entropy (nats per token)"}
+RIGHT = {metrics.RIGHT: "share of correct rollouts"}
+TOKENS = {metrics.TOKENS: "tokens per answer"}
+ENTROPY = {metrics.ENTROPY: "entropy (nats per token)"}
 CLIPPED = {"optim/clip_frac": "share of clipped tokens", "optim/ratio_max": "largest ratio"}
-MIXED = {"env/all/by_group/frac_mixed": "groups with a signal (share)"}
-PAID = {"env/all/reward/total": "reward"}
+MIXED = {metrics.MIXED: "groups with a signal (share)"}
+PAID = {metrics.REWARD: "reward"}
 APART = {"optim/kl_sample_train_v2": "from sampler to trainer (KL)"}
 
 

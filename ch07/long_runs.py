@@ -28,6 +28,7 @@ from reasoning_from_scratch.evaluation.paired import Effect, paired
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.report.metrics import ENTROPY, MIXED, RIGHT, TOKENS
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.study import refuse_other_settings, run_to_end
 from reasoning_from_scratch.sampling import Sampling
@@ -48,12 +49,7 @@ LONGEST = 224  # tokens of an answer
 STEPS, EVERY = 500, 25
 ANSWERS, ASKED = 32, 100  # 32 answers to each of 100 held-out problems
 SETS = {"short": "tiny-test", "long": "tiny-longer"}
-MEANS = {
-    "right": "env/all/correct",
-    "entropy": "optim/token_entropy",
-    "tokens": "env/all/ac_tokens_per_turn",
-    "mixed": "env/all/by_group/frac_mixed",
-}
+MEANS = {"right": RIGHT, "entropy": ENTROPY, "tokens": TOKENS, "mixed": MIXED}
 MEASURED = tuple(
     f"{length} {name}"
     for length in SETS
@@ -139,14 +135,16 @@ def ends(rows: Sequence[Mapping[str, str]]) -> str:
     """A table of how each arm's runs ended: the mean of its seeds, with their range in parentheses.
     The first line is how all of them started."""
     first, *_ = [row for row in rows if row["step"] == "0"]
-    lines = [["", *ENDS], ["before", *(told([float(first[name])], name) for name in ENDS)]]
+    lines = [["", *ENDS], ["before", *(with_range([float(first[name])], name) for name in ENDS)]]
     for arm in dict.fromkeys(row["arm"] for row in rows):
         last = [row for row in rows if row["arm"] == arm and row["step"] == str(STEPS)]
-        lines.append([arm, *(told([float(row[name]) for row in last], name) for name in ENDS)])
+        lines.append(
+            [arm, *(with_range([float(row[name]) for row in last], name) for name in ENDS)]
+        )
     return "\n".join(aligned(lines))
 
 
-def told(values: Sequence[float], name: str) -> str:
+def with_range(values: Sequence[float], name: str) -> str:
     """Mean, lowest and highest: shares in percent."""
     scale, digits = unit(name)
     return spread([scale * value for value in values], digits)

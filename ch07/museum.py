@@ -67,7 +67,7 @@ ONE_CURVE = "reward (share of correct rollouts)"  # where the two are the same
 class Room:
     sick: dict  # what the run adds to PLAN; "edit" replaces a piece of the code
     repair: dict  # the one field that is fixed
-    told: str  # what was wrong, and what it is after the repair
+    answer: str  # what was wrong, and what it is after the repair
     truth: str  # the letter of what happened
     said: dict[str, str]  # for each letter: the reply to a reader who chose it
     seeds: tuple[int, ...] = (SEED,)
@@ -98,7 +98,7 @@ ROOMS = {
     1: Room(
         sick={"max_new_tokens": 24},
         repair={"max_new_tokens": 160},
-        told="It was the length limit: 24 tokens (--max-new-tokens). Repaired: 160 tokens.",
+        answer="It was the length limit: 24 tokens (--max-new-tokens). Repaired: 160 tokens.",
         seeds=TWO,
         truth="b",
         said={
@@ -115,7 +115,7 @@ ROOMS = {
     2: Room(
         sick={"reward": f"{__file__}:brief_reward"},
         repair={"reward": None},
-        told="It was the reward: 1 for a correct answer, minus a sixtieth for each character "
+        answer="It was the reward: 1 for a correct answer, minus a sixtieth for each character "
         "(--reward). Repaired: without the subtraction.",
         seeds=TWO,
         truth="d",
@@ -131,7 +131,8 @@ ROOMS = {
     3: Room(
         sick={"top_p": 0.6, "keep_sampling_mask": False},
         repair={"top_p": 1.0},
-        told="It was the sampling: top-p 0.6 (--top-p). Repaired: top-p 1, the whole distribution.",
+        answer="It was the sampling: top-p 0.6 (--top-p). Repaired: top-p 1, the whole "
+        "distribution.",
         seeds=TWO,
         truth="c",
         said={
@@ -148,7 +149,7 @@ ROOMS = {
     4: Room(
         sick={"objective": "reinforce", "epochs": 4, "lr": 5e-4, "steps": 13},
         repair={"objective": "ppo"},
-        told="It was the objective: reinforce, without a ratio (--objective). Repaired: ppo.",
+        answer="It was the objective: reinforce, without a ratio (--objective). Repaired: ppo.",
         truth="a",
         said={
             "a": "Yes. Each batch is trained on four times, and the loss ignores that the policy "
@@ -161,7 +162,7 @@ ROOMS = {
     5: Room(
         sick={"lr": 1e-6},
         repair={"lr": 3e-4},
-        told="It was the learning rate: 1e-6 (--lr). Repaired: 3e-4.",
+        answer="It was the learning rate: 1e-6 (--lr). Repaired: 3e-4.",
         seeds=TWO,
         truth="b",
         said={
@@ -178,7 +179,7 @@ ROOMS = {
     6: Room(
         sick={"lr": 2e-3},
         repair={"lr": 3e-4},
-        told="It was the learning rate: 2e-3 (--lr). Repaired: 3e-4.",
+        answer="It was the learning rate: 2e-3 (--lr). Repaired: 3e-4.",
         truth="a",
         said={
             "a": "Yes. The first steps go in the right direction, and each goes much too far.",
@@ -196,7 +197,7 @@ ROOMS = {
             "lr": 5e-4,
         },
         repair={"eval_problems": "tiny-test"},
-        told="It was the test set: the four training problems (--eval-problems). Repaired: "
+        answer="It was the test set: the four training problems (--eval-problems). Repaired: "
         "tiny-test.",
         truth="b",
         said={
@@ -221,7 +222,7 @@ ROOMS = {
             "max_new_tokens": 80,
         },
         repair={"edit": k2_in_the_loss},
-        told="It was the KL estimate in the loss: k1. Repaired: k2, with the same weight.",
+        answer="It was the KL estimate in the loss: k1. Repaired: k2, with the same weight.",
         truth="b",
         said={
             "a": "A larger weight would push harder, and in the same direction. The distance "
@@ -258,7 +259,7 @@ def guess(number: int, letter: str = "?") -> None:
 def repair(number: int) -> Figure:
     """Say what was wrong and which alarms went off, and draw the run beside the repaired one."""
     room = ROOMS[number]
-    print(room.told)
+    print(room.answer)
     for title in ("sick", "repaired"):
         for seed in room.seeds:
             found = list(alarms_of(trained(number, title == "repaired", seed))) or ["no alarm"]

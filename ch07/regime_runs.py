@@ -37,15 +37,15 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
 from reasoning_from_scratch.evaluation.paired import best_rate
-from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.engine import sample_groups
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import get_recipe
-from reasoning_from_scratch.report.metrics import rollout_metrics
+from reasoning_from_scratch.report.metrics import ENTROPY, MIXED, REWARD, RIGHT, rollout_metrics
 from reasoning_from_scratch.report.ways import by_way, evaluated_answers
-from reasoning_from_scratch.rollouts import Group, sample_groups
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.origin import weights_mark
 from reasoning_from_scratch.run.own_policy import Policy
@@ -64,12 +64,7 @@ from reasoning_from_scratch.text import aligned
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.trainer import Numbers, sample_step, training_loop
 
-LATE = {
-    "reward": "env/all/reward/total",
-    "sampled": "env/all/correct",
-    "entropy": "optim/token_entropy",
-    "mixed": "env/all/by_group/frac_mixed",
-}
+LATE = {"reward": REWARD, "sampled": RIGHT, "entropy": ENTROPY, "mixed": MIXED}
 KEY = ("regime", "arm", "lr", "seed")
 COLUMNS = (*KEY, "settings", "seconds", *OUTCOMES, "stopped")
 GREEDY_PROBLEMS, SAMPLED_PROBLEMS = 200, 100
@@ -405,7 +400,7 @@ def moved_away(model: torch.nn.Module, start: str) -> float:
     old, tokenizer = load_model_and_tokenizer(start, "cpu")
     asked = load_problems("tiny-test", limit=SAMPLED_PROBLEMS)
     sampling = Sampling(ANSWER_TOKENS, rollouts=2)
-    groups = sample_groups(old, tokenizer, asked, sampling, step=0, engine=FAST)
+    groups = sample_groups(old, tokenizer, asked, sampling)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     now = LocalPolicy(model, training_pass=packed_logprobs).logprobs(rollouts)
     then = [torch.tensor(rollout.logprobs) for rollout in rollouts]

@@ -99,7 +99,7 @@ def settled(config: TrainConfig, behavior: str) -> TrainConfig:
     if not folder.used():
         return config
     if behavior == "ask":
-        behavior = asked(config.log_path)
+        behavior = choice_for(config.log_path)
     if behavior == "resume":
         resolved(config)  # checks that no flag is void, which resuming does not
         saved, named = folder.read_config(), with_whole_paths(config)
@@ -108,7 +108,7 @@ def settled(config: TrainConfig, behavior: str) -> TrainConfig:
     return replaced(config, overwrite=behavior == "delete")
 
 
-def asked(path: str) -> str:
+def choice_for(path: str) -> str:
     """The choice of whoever sits at the terminal; "raise" if nobody does."""
     answer = "" if sys.stdin.isatty() and "WORLD_SIZE" not in os.environ else "raise"
     while answer not in ("resume", "delete", "raise"):

@@ -25,10 +25,10 @@ from asking import smoothed
 
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import check_names
-from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.engine import sample_groups
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.rollouts import sample_groups
+from reasoning_from_scratch.report.metrics import RIGHT
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
@@ -92,7 +92,7 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
     seconds = sum(row["time/total"] for row in done.rows)
     print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
     for step, row in enumerate(done.rows):
-        last = row["env/all/correct"]
+        last = row[RIGHT]
         shares = {"first try": row.get("env/all/first_try", last), "last try": last}
         yield line(step, "of the step", shares)
     yield from measured(options, options.steps, done.model, done.tokenizer)
@@ -104,7 +104,7 @@ def measured(options: Options, step: int, model, tokenizer) -> Iterator[dict[str
     problems = load_problems("tiny-test", limit=options.limit)
     for kind, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
         sampling = Sampling(temperature=temperature, rollouts=samples, seed=1, **TALK)
-        groups = sample_groups(model, tokenizer, problems, sampling, step=0, engine=FAST)
+        groups = sample_groups(model, tokenizer, problems, sampling)
         talks = [
             (rollout.outcome, tokenizer.decode(rollout.response_ids).split(f"[{TRY_AGAIN}]"))
             for group in groups

@@ -28,7 +28,7 @@ def signal(group_size: int = 8) -> Figure:
     for panel, values, title in zip(panels, (spread, mixed), titles, strict=True):
         panel.plot(rates, values, color=BLUE)
         panel.set(title=title, xlabel="pass rate p", ylim=(0, None))
-        plain(panel)
+        without_frame(panel)
     return figure
 
 
@@ -47,7 +47,7 @@ def pass_rates(counts: Mapping[str, Sequence[int]], group_size: int = 8) -> Figu
             )
             panel.bar(number, list(correct).count(number), width=0.8, **look)
         panel.set(title=name, xlabel="correct answers of 8", xticks=range(0, group_size + 1, 2))
-        plain(panel)
+        without_frame(panel)
     panels[0].set_ylabel("problems")
     return figure
 
@@ -63,7 +63,7 @@ def practice_curve(rewards: Sequence[float]) -> Figure:
     panel.plot(steps, smooth, color=BLUE, lw=2)
     panel.set(xlabel="step of GRPO", ylabel="correct answers", ylim=(0, 1))
     panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    plain(panel)
+    without_frame(panel)
     return figure
 
 
@@ -84,7 +84,7 @@ def token_weights(tokens: Sequence[str], advantage: float, from_teacher: Sequenc
             panel.bar(place, value, width=0.8, **look)
         panel.axhline(0, color=RULE, lw=0.8)
         panel.set_ylabel(f"{name}:\nweight")
-        plain(panel)
+        without_frame(panel)
     shown = [token.replace("\n", "\\n").replace("$", r"\$") for token in tokens]
     panels[1].set_xticks(list(places), shown, rotation=90, fontsize=9, family="monospace")
     return figure
@@ -117,10 +117,10 @@ def real_curve(rows: Sequence[Mapping[str, str]]) -> Figure:
     right.legend(frameon=False)
     for panel in (left, right):
         panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        plain(panel)
+        without_frame(panel)
     return figure
 
 
-def plain(panel) -> None:
+def without_frame(panel) -> None:
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(colors=TEXT)

@@ -50,8 +50,9 @@ from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.tables import replace_rows
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, with_prompt
+from reasoning_from_scratch.report.metrics import MIXED
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.rollouts import Group, worked_rollout
 from reasoning_from_scratch.run.options import configure, resumed_config
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.run.start import train
@@ -76,7 +77,8 @@ STAGES = (
 )  # fmt: skip
 COLUMNS = """
     seconds steps lr answer_only greedy sampled pass@8 tokens false_steps correct_by_mistake
-    never between always 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity
+    never between always 2_steps 3_steps 4_steps 5_steps bus game garden heights
+    solution_loss perplexity
     fresh_answer_only fresh fresh_families fresh_5_steps fresh_sampled fresh_pass@8
     fresh_false_steps fresh_correct_by_mistake fresh_tokens
 """.split()
@@ -185,7 +187,7 @@ class Answers:
         return 1 - mean(steps) if steps else 0.0
 
 
-def asked(policy: LocalPolicy, problems: Sequence[Problem], sampling: Sampling) -> Answers:
+def answers_to(policy: LocalPolicy, problems: Sequence[Problem], sampling: Sampling) -> Answers:
     shown = with_prompt(problems, PROMPT, policy.tokenizer)
     return Answers(policy.sample(shown, sampling))
 
@@ -195,7 +197,7 @@ def measured(policy: LocalPolicy, count: int) -> dict[str, float]:
     steps. The warm start shows up to three steps, GRPO trains on up to four; five are new to both,
     and count in no mean."""
     answers = {
-        steps: asked(policy, word_problems.held_out(count, (steps,)), greedy(LONGEST_HARDER))
+        steps: answers_to(policy, word_problems.held_out(count, (steps,)), greedy(LONGEST_HARDER))
         for steps in (2, 3, 4, 5)
     }
     row = {f"{steps}_steps": some.accuracy for steps, some in answers.items()}
@@ -204,9 +206,19 @@ def measured(policy: LocalPolicy, count: int) -> dict[str, float]:
     row |= {"false_steps": practiced.false_steps}
     row |= {"correct_by_mistake": practiced.correct_by_mistake}
     row |= practiced.by(lambda problem: problem.type)
-    sampled = asked(policy, word_problems.held_out(count), Sampling(LONGEST, rollouts=8, seed=1))
+    sampled = answers_to(
+        policy, word_problems.held_out(count), Sampling(LONGEST, rollouts=8, seed=1)
+    )
     row |= {"sampled": sampled.accuracy, "pass@8": sampled.solved}
+    row |= {"solution_loss": solution_loss(policy, word_problems.held_out(count))}
     return row | {"perplexity": perplexity(policy.model, policy.tokenizer)}
+
+
+def solution_loss(policy: LocalPolicy, problems: Sequence[Problem]) -> float:
+    """The warm start's loss, on worked solutions that it did not learn."""
+    shown = with_prompt(problems, PROMPT, policy.tokenizer)
+    rollouts = [worked_rollout(problem, policy.tokenizer) for problem in shown]
+    return -torch.cat(policy.logprobs(rollouts)).mean().item()
 
 
 def measure_finally(options: Options, folder: Path) -> dict[str, float]:
@@ -220,10 +232,10 @@ def measure_finally(options: Options, folder: Path) -> dict[str, float]:
         row = after_examples(Policy.load(options.model), new)
         return {f"fresh_{name}".removesuffix("_greedy"): value for name, value in row.items()}
     policy, longest = load(folder), greedy(LONGEST_HARDER)
-    answers = asked(policy, new, longest)
-    harder = asked(policy, word_problems.fresh(held_out + families, 2 * count, (5,)), longest)
+    answers = answers_to(policy, new, longest)
+    harder = answers_to(policy, word_problems.fresh(held_out + families, 2 * count, (5,)), longest)
     few = word_problems.fresh(held_out + families, count, practiced)
-    sampled = asked(policy, few, Sampling(LONGEST, rollouts=8, seed=2))
+    sampled = answers_to(policy, few, Sampling(LONGEST, rollouts=8, seed=2))
     return {
         "fresh": answers.accuracy, "fresh_5_steps": harder.accuracy,
         "fresh_families": Answers(answers.groups[-len(new_families) :]).accuracy,
@@ -237,7 +249,8 @@ def measure_finally(options: Options, folder: Path) -> dict[str, float]:
 
 
 def untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
-    row = {"perplexity": perplexity(policy.model, policy.tokenizer)}
+    row = {"solution_loss": solution_loss(policy, word_problems.held_out(count))}
+    row |= {"perplexity": perplexity(policy.model, policy.tokenizer)}
     return row | after_examples(policy, word_problems.held_out(2 * count))
 
 
@@ -292,7 +305,7 @@ def measured_on_the_way(model, tokenizer) -> dict[str, float]:
     global spent_measuring
     started = time.process_time() - BEGAN
     policy = LocalPolicy(model, tokenizer=tokenizer, engine=FAST)
-    answers = asked(policy, word_problems.held_out(64), greedy(LONGEST))
+    answers = answers_to(policy, word_problems.held_out(64), greedy(LONGEST))
     row = {"greedy": answers.accuracy, "false_steps": answers.false_steps}
     seconds = started - spent_measuring
     spent_measuring += time.process_time() - BEGAN - started
@@ -466,7 +479,7 @@ def teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) ->
     """The teacher answers many problems, once each; its correct answers go into the file."""
     started = time.process_time()
     problems = random.Random(f"teacher {seed}").sample(word_problems.problems(), options.answers)
-    answers = asked(teacher, problems, Sampling(LONGEST, rollouts=1, seed=seed))
+    answers = answers_to(teacher, problems, Sampling(LONGEST, rollouts=1, seed=seed))
     rows = [
         {"problem": p.problem, "answer": p.answer, "solution": group.rollouts[0].text}
         for p, group, (right,) in zip(problems, answers.groups, answers.correct, strict=True)
@@ -494,7 +507,7 @@ def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[
         word_problems.problems(), options.choose_from
     )
     sampling = Sampling(LONGEST, rollouts=8, seed=seed)
-    found = [mean(correct) for correct in asked(policy, problems, sampling).correct]
+    found = [mean(correct) for correct in answers_to(policy, problems, sampling).correct]
     rows = [
         {"problem": problem.problem, "answer": problem.answer}
         for problem, rate in zip(problems, found, strict=True)
@@ -516,7 +529,7 @@ def show(options: Options, seed: int, stages: Path) -> None:
     problems = [problem for row in zip(*by_steps, strict=True) for problem in row]
     names = ("warm-start", "grpo")
     before, after = (
-        asked(load(stages / name), problems, greedy(LONGEST_HARDER)).groups for name in names
+        answers_to(load(stages / name), problems, greedy(LONGEST_HARDER)).groups for name in names
     )
     kinds: dict[str, list[dict]] = {
         kind: [] for kind in ("only grpo", "both", "neither", "only warm-start")
@@ -545,7 +558,7 @@ def curve(rows: Sequence[dict]) -> list[dict[str, str]]:
     for row in rows:
         lines[row["step"]] |= {
             "reward": row["reward/total"], "tokens": row["ac_tokens_per_turn"],
-            "both": row["env/all/by_group/frac_mixed"],
+            "both": row[MIXED],
         }  # fmt: skip
         if "eval_step" in row:
             watched = ("greedy", "false_steps")

@@ -1,6 +1,7 @@
 """Problems for the rivals of section 8.5, which ch07/regimes.py compares at the same cost.
 
-Preparing them is part of the cost: it takes 4 and 11 of some 45 processor-seconds.
+Preparing them is part of the cost: on the machine on which the numbers of steps were set, it takes
+4 and 11 of some 45 processor-seconds.
 """
 
 from dataclasses import replace

@@ -28,10 +28,12 @@ _LIVES_IN = {
     "generate": "fast.engine",
     "evaluate": "evaluation.evaluate",
     "grade_answer": "grading",
+    "grader": "rollouts",
     "greedy": "sampling",
     "load_model_and_tokenizer": "files.weights",
     "load_problems": "tasks.problem_sets",
     "resolve_device": "fast.device",
+    "set_advantages": "trainer",
 }
 
 

@@ -82,10 +82,6 @@ class Problems(Asking):
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
     """Use only the first N training problems (default: all)."""
-    prompt: str | None = None
-    """book, question, chat, plain, nanochat, a FILE with {problem} in it (default: by the set)."""
-    stop: str | None = None
-    """Also end an answer at this character, e.g. "\\n" for a base model."""
     few_shot: int = 0
     """Show the first N problems of the set, solved, before each question."""
     steps: int = 100
@@ -358,7 +354,7 @@ class TrainConfig(Records, Memory, Scale, Optim, Updates, Loss, Rewards, Samplin
         """Temperature of sampling, or another if given; 1 for solutions, which are not sampled."""
         return self.logprob_temperature or (1.0 if self.is_supervised else self.temperature)
 
-    def asked(self) -> set[str]:
+    def requested(self) -> set[str]:
         """The fields that were given a value other than their default. Giving a default requests
         nothing: it may only undo what a recipe sets."""
         default = TrainConfig()

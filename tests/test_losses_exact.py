@@ -371,7 +371,9 @@ def test_k1_in_the_reward_is_the_gradient_of_the_whole_answers_kl():
 @pytest.mark.parametrize("discount", [0.0, 1.0])
 def test_k1_of_each_token_is_the_gradient_of_the_token_kls_or_of_the_whole_answers(discount):
     """All 81 groups of two, on policy. A token that pays for itself alone lowers the KL of the
-    next token where it stands; one that pays for all after it lowers the KL of the answer."""
+    next token where it stands; one that pays for all after it lowers the KL of the answer. The
+    first is on-policy distillation: `ref` is then the teacher, and with opsd a teacher that has
+    read the solution."""
     logits, ref = policy(0), policy(1, requires_grad=False)
     gradient = gradient_over_groups(
         logits,

@@ -1,6 +1,6 @@
 """Which files a reader must open to follow one training step: counted with a profiler.
 
-`python tests/test_way_of_a_step.py` prints them.
+`python tests/test_way_of_a_step.py FOLDER` prints them.
 """
 
 import subprocess

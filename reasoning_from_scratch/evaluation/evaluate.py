@@ -147,7 +147,7 @@ def answered(
     if out_path:
         judged = "columns_hash" in settings
         file = AnswerFile(
-            out_path, settings, num_samples, lambda count: asked(problems[:count], judged)
+            out_path, settings, num_samples, lambda count: which_problems(problems[:count], judged)
         )
     todo = [index for index in range(len(problems)) if index not in file.groups]
     done, words = len(problems) - len(todo), name or "evaluating"
@@ -264,7 +264,7 @@ def describe(
     return {
         "weights": weights_hash(weights),
         "dtype": str(weights[0][1].dtype) if weights else "",
-        **asked(problems, judged),
+        **which_problems(problems, judged),
         "prompt": prompt,
         "prompt_hash": short_hash(prompt.encode()),
         "stop_ids": sorted(model_stop_ids(tokenizer)),
@@ -274,7 +274,7 @@ def describe(
     }
 
 
-def asked(problems: Sequence[Problem], judged: bool = False) -> dict[str, Any]:
+def which_problems(problems: Sequence[Problem], judged: bool = False) -> dict[str, Any]:
     """Which problems, on the card: a file of answers to the first of them can be extended."""
     texts = [[problem_prompt(problem, str), problem.answer] for problem in problems]
     found = {"problems": len(texts), "problems_hash": short_hash(json.dumps(texts).encode())}

@@ -1,8 +1,13 @@
 """The default engine for sampling: the fast one, with the partners that reply to the model."""
 
+from collections.abc import Sequence
+
+from reasoning_from_scratch import rollouts
 from reasoning_from_scratch import sampling as plain
 from reasoning_from_scratch.fast.cut import fast_cut
 from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads, draw_for
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
 from reasoning_from_scratch.tasks.environments.conversation import partners_of
 
@@ -28,3 +33,10 @@ def generate(
     return plain.generate(
         model, prompts, sampling, stop_ids=stop_ids, streams=streams, engine=engine
     )
+
+
+def sample_groups(
+    model, tokenizer, problems: Sequence[Problem], sampling: Sampling, step: int = 0
+) -> list[Group]:
+    """rollouts.sample_groups with the fast engine."""
+    return rollouts.sample_groups(model, tokenizer, problems, sampling, step, engine=FAST)

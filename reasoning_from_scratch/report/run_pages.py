@@ -40,7 +40,7 @@ class Pages:
     written: float = 0.0  # when report.html was last written, by time.monotonic()
     seconds: float = 0.0  # how long that took
 
-    def rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
+    def write_rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
         """Writes all rollouts of a step, for people and machines, before any group is dropped."""
         if not self.writes:
             return

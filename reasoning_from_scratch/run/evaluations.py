@@ -42,7 +42,7 @@ class Evaluations:
         for name, problems in self.problem_sets.items():
             with self.clock("eval"):
                 groups = self.answers(problems)
-            self.pages.rollouts(f"eval/{name}", step, groups)
+            self.pages.write_rollouts(f"eval/{name}", step, groups)
             found = eval_metrics(name, groups)
             if self.config.is_supervised:
                 found |= self.loss_metrics(name, problems)

@@ -327,42 +327,36 @@ SUPERVISED = (
     "where solutions are learned (--recipe sft): nothing is sampled for training, compared or "
     "rewarded"
 )
-OF_SAMPLED_ANSWERS = (
-    "rollouts active_sampling keep_sampling_mask calculator environment reward_parts "
-    "conditional_format overlong_penalty advantage advantage_per_part kl kl_coef "
-    "truncate_importance mask_importance drop_uniform_groups max_steps_off_policy sampler "
-    "num_minibatches num_substeps compute_post_kl"
-).split()
+OF_SAMPLED_ANSWERS = """
+    rollouts active_sampling keep_sampling_mask calculator environment reward_parts
+    conditional_format overlong_penalty advantage advantage_per_part kl kl_coef
+    truncate_importance mask_importance drop_uniform_groups max_steps_off_policy sampler
+    num_minibatches num_substeps compute_post_kl
+"""
 NO_MUON = "without --optimizer muon"
 NO_LORA = "without --lora-rank"
 LORA_MUON = "where --lora-rank trains matrices only, and muon takes them all"
 
-# Field, what must hold for it to do something, and what to say if it does not.
+# Fields, what must hold for them to do something, and what to say if it does not.
 NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     ("kl_coef", lambda c: c.kl != "none", NO_KL),
-    ("kl_reference", lambda c: c.kl != "none", NO_PENALTY),
-    ("kl_schedule", lambda c: c.kl != "none", NO_PENALTY),
+    ("kl_reference kl_solution kl_schedule", lambda c: c.kl != "none", NO_PENALTY),
     ("kl_discount_factor", lambda c: c.kl == "token", "without --kl token"),
     (
         "kl_importance_weighted",
         lambda c: c.kl in ("k2", "k3"),
         "without a KL term in the loss: add --kl k2 or k3 with --kl-coef",
     ),
-    ("clip_low", clips, NO_CLIP),
-    ("clip_high", clips, NO_CLIP),
-    ("clip_low", updates_again, ONE_UPDATE),
-    ("clip_high", updates_again, ONE_UPDATE),
+    ("clip_low clip_high", clips, NO_CLIP),
+    ("clip_low clip_high", updates_again, ONE_UPDATE),
     ("dro_beta", lambda c: c.objective == "dro", "without --objective dro"),
-    ("dro_beta", off_policy, ON_POLICY),
     ("divergence_limit", lambda c: c.objective == "dppo", "without --objective dppo"),
-    ("divergence_limit", off_policy, ON_POLICY),
+    ("dro_beta divergence_limit sequence_mask_threshold", off_policy, ON_POLICY),
     (
         "importance_level",
         weighs_importance,
         "without a weight: add --truncate-importance or --mask-importance",
     ),
-    ("kl_solution", lambda c: c.kl != "none", NO_PENALTY),
-    ("sequence_mask_threshold", off_policy, ON_POLICY),
     # A run's config.json has its default written out as this value, so the value is allowed.
     (
         "length_constant",
@@ -375,39 +369,40 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
         "without a reward for format: add a part, e.g. --reward-parts correct=1 format=1",
     ),
     ("num_samplers", lambda c: c.sampler == "ray", "without --sampler ray"),
-    ("matrix_lr", lambda c: c.optimizer == "muon", NO_MUON),
-    ("embedding_lr", lambda c: c.optimizer == "muon", NO_MUON),
-    ("unembedding_lr", lambda c: c.optimizer == "muon", NO_MUON),
+    ("matrix_lr embedding_lr unembedding_lr", lambda c: c.optimizer == "muon", NO_MUON),
     ("lora_alpha", lambda c: c.lora_rank > 0, NO_LORA),
-    *(
-        (name, lambda c: c.optimizer != "muon" or c.lora_rank == 0, LORA_MUON)
-        for name in ("embedding_lr", "unembedding_lr", "beta1", "beta2", "weight_decay")
+    (
+        "embedding_lr unembedding_lr beta1 beta2 weight_decay",
+        lambda c: c.optimizer != "muon" or c.lora_rank == 0,
+        LORA_MUON,
     ),
-    *(
-        (name, lambda c: c.eval_every != 0, "without --eval-every")
-        for name in ("eval_problems", "eval_limit", "eval_samples", "evaluators")
+    (
+        "eval_problems eval_limit eval_samples evaluators",
+        lambda c: c.eval_every != 0,
+        "without --eval-every",
     ),
     ("keep_last", lambda c: c.save_every > 0, "without --save-every"),
-    *((name, lambda c: not c.is_supervised, SUPERVISED) for name in OF_SAMPLED_ANSWERS),
+    (OF_SAMPLED_ANSWERS, lambda c: not c.is_supervised, SUPERVISED),
     (
         "epochs",
         lambda c: not c.is_supervised,
         "where worked solutions are learned: --steps says how many, and so how often each one",
     ),
-    *(
-        (name, lambda c: not c.is_supervised or c.eval_samples > 1, "without --eval-samples")
-        for name in ("temperature", "top_p", "top_k")
+    (
+        "temperature top_p top_k",
+        lambda c: not c.is_supervised or c.eval_samples > 1,
+        "without --eval-samples",
     ),
-    ("max_turns", lambda c: c.environment, "without --environment"),
-    ("max_turn_tokens", lambda c: c.environment, "without --environment"),
+    ("max_turns max_turn_tokens", lambda c: c.environment, "without --environment"),
 )
 
 
 def check_void(config: TrainConfig) -> None:
     """Refuse options that were given but have no effect."""
-    asked, usual = config.asked(), LOSS_FNS.get(config.objective, {})
-    for name, holds, why in NEEDS:
-        value = getattr(config, name)
-        if name in asked and value != usual.get(name) and not holds(config):
-            words = " ".join(value) if isinstance(value, list) else value
-            raise UserError(f"{flag(name)} {words} does nothing {why}")
+    requested, usual = config.requested(), LOSS_FNS.get(config.objective, {})
+    for names, holds, why in NEEDS:
+        for name in names.split():
+            value = getattr(config, name)
+            if name in requested and value != usual.get(name) and not holds(config):
+                words = " ".join(value) if isinstance(value, list) else value
+                raise UserError(f"{flag(name)} {words} does nothing {why}")

@@ -111,8 +111,8 @@ def config_files(model: str) -> Iterator[Path]:
 def resolved(config: TrainConfig) -> TrainConfig:
     """A checked copy in which every open field has a value that follows from the given ones."""
     check_kinds(config)
-    asked = config.asked()
-    config = replace(config, given=frozenset(asked))
+    requested = config.requested()
+    config = replace(config, given=frozenset(requested))
     values = preset(config.model) | GAMES.get(config.environment, {})
     if config.data_path and config.problems is None:  # a file alone is the problem set
         config = replace(config, problems=config.data_path, data_path=None)
@@ -124,9 +124,9 @@ def resolved(config: TrainConfig) -> TrainConfig:
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     # If options say how to evaluate but not when: at the start and at the end.
-    values = values | {"eval_every": config.steps if asked & HOW_TO_EVALUATE else 0}
+    values = values | {"eval_every": config.steps if requested & HOW_TO_EVALUATE else 0}
     config = filled(config, values)
-    if "overlong_penalty" not in asked:  # a recipe does not know this model's limit
+    if "overlong_penalty" not in requested:  # a recipe does not know this model's limit
         config = at_most(config, overlong_penalty=config.max_new_tokens)
     check(config)
     if not config.resume:  # a resumed run's values were checked when it began

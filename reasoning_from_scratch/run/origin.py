@@ -169,7 +169,7 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
     """Makes the paths of files absolute, those of problems, verifiers, environments, evaluators and
     your own recipes: a run may be resumed from another folder, and samplers may work in one."""
 
-    def whole(name: str) -> str:
+    def absolute(name: str) -> str:
         file = name.removesuffix(AT_HELD_OUT)
         is_file = (
             is_in_file(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
@@ -185,11 +185,13 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
     return replaced(
         config,
         **{
-            name: [whole(one) for one in value] if isinstance(value, list) else whole(value)
+            name: [absolute(one) for one in value] if isinstance(value, list) else absolute(value)
             for name, value in given.items()
         },
         **{
-            name: FunctionFromFile(whole(value)) for name, value in own.items() if is_in_file(value)
+            name: FunctionFromFile(absolute(value))
+            for name, value in own.items()
+            if is_in_file(value)
         },
     )
 

@@ -106,7 +106,7 @@ class TrainingRun:
         # With minibatches the first passes came before, between the waits for groups.
         several = self.config.num_minibatches > 1
         self.clock.since("train", self.clock.started if several else self.update_began)
-        self.pages.rollouts("train", step, groups)
+        self.pages.write_rollouts("train", step, groups)
         if numbers["optim/nonfinite"]:
             self.report_nonfinite(step, groups)
         if numbers["optim/kl_sample_train_v1"] is None:  # no group had a signal: no weight moved

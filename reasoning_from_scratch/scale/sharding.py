@@ -52,7 +52,7 @@ class Slices:
     """The slices of one model's weights on this rank. An optimizer sees each as a plain tensor."""
 
     def __init__(self, ranks: Ranks, model: Qwen3Model) -> None:
-        self.plain = unfilled(model)  # not managed by FSDP2; it has weights only in full_model
+        self.unsharded = unfilled(model)  # not managed by FSDP2; it has weights only in full_model
         mesh = init_device_mesh(torch.device(ranks.device).type, (ranks.size,))
         precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for block in model.trf_blocks:
@@ -146,7 +146,7 @@ class SlicedPolicy(RanksPolicy):
     @contextmanager
     def full_model(self) -> Iterator[Qwen3Model]:
         """FSDP2 gathers the weights and frees them again; in between the plain model has them."""
-        plain = self.slices.plain
+        plain = self.slices.unsharded
         parts = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
         with self.ranks.in_touch():
             for part in parts:

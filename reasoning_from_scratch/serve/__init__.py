@@ -8,7 +8,7 @@ Follow one request:
     data.py      a datum as a rollout, a loss by name
     promises.py  results that wait to be fetched
     models.py    what is served: bases, models in training with their saves, samplers
-    engine.py    the one thread that computes
+    worker.py    the one thread that computes
     open_batch.py  requests join a batch that is being sampled
     watch.py, page.py   what each forward_backward did to each token, as a page
 

@@ -20,12 +20,12 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.run.folder import FolderLock
 from reasoning_from_scratch.serve.body import NoSuchThing, TooLarge
-from reasoning_from_scratch.serve.engine import Engine
 from reasoning_from_scratch.serve.models import Models
 from reasoning_from_scratch.serve.openai import OpenAI
 from reasoning_from_scratch.serve.options import HERE, ServeOptions
 from reasoning_from_scratch.serve.page import Page
 from reasoning_from_scratch.serve.tinker import Tinker
+from reasoning_from_scratch.serve.worker import Worker
 from reasoning_from_scratch.text import expanded
 
 log = logging.getLogger("reasoning_from_scratch")
@@ -34,7 +34,7 @@ TIDIED_EVERY = 10.0  # seconds
 
 
 def build(options: ServeOptions) -> Starlette:
-    """The application; its engine runs as long as it does."""
+    """The application; its worker runs as long as it does."""
     folder = expanded(options.folder)
     lock = FolderLock(folder)
     with disk_errors_as(f"cannot write to {folder}", "choose another --log-path"):
@@ -48,20 +48,20 @@ def build(options: ServeOptions) -> Starlette:
         options.all_weights,
         options.keep_samplers,
     )
-    engine = Engine(FAST, options.rows)
-    tinker = Tinker(models, engine, options.seed)
-    words = OpenAI(models, engine, options.seed)
+    worker = Worker(FAST, options.rows)
+    tinker = Tinker(models, worker, options.seed)
+    words = OpenAI(models, worker, options.seed)
     page = Page(tinker)
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncIterator[None]:
-        engine.start()
+        worker.start()
         tidying = asyncio.create_task(tidy(tinker))
         try:
             yield
         finally:
             tidying.cancel()
-            await asyncio.to_thread(engine.close)
+            await asyncio.to_thread(worker.close)
             tinker.save_all()
             lock.free()
 

@@ -105,7 +105,7 @@ class Saved:
 
 @dataclass
 class Trained:
-    """What a client trains. Only the engine's thread touches the policy."""
+    """What a client trains. Only the worker's thread touches the policy."""
 
     id: str
     base: Base
@@ -419,7 +419,7 @@ class Models:
         return sampler
 
     def policy_of(self, sampler: Sampler) -> LocalPolicy:
-        """Called in the engine's thread: loading may take a while."""
+        """Called in the worker's thread: loading may take a while."""
         if sampler.policy is not None:
             return sampler.policy
         if sampler.path is None:

@@ -1,6 +1,6 @@
 """OpenAI's API: completions of a text, answers in a conversation; and tokens in, tokens out.
 
-A call is read into an `Asked`: some prompts, each with n answers. The engine samples them; for a
+A call is read into an `Asked`: some prompts, each with n answers. The worker samples them; for a
 stream, each answer's `Choice` turns its tokens into text, piece by piece, as they come.
 """
 
@@ -30,11 +30,11 @@ from reasoning_from_scratch.report.tokens import TokenTexts
 from reasoning_from_scratch.sampling import Rollout, stream_key
 from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body
 from reasoning_from_scratch.serve.data import check_tokens
-from reasoning_from_scratch.serve.engine import Engine, Request, Stops
 from reasoning_from_scratch.serve.messages import Likely
 from reasoning_from_scratch.serve.models import Base, Models
 from reasoning_from_scratch.serve.promises import done
 from reasoning_from_scratch.serve.prompts import Wanted, look_at
+from reasoning_from_scratch.serve.worker import Request, Stops, Worker
 from reasoning_from_scratch.tokenizer import model_stop_ids
 
 MOST_ANSWERS = 4096  # of a call
@@ -98,8 +98,8 @@ def numbered(on_token: Callable, first: int, number: int, rollout: Rollout) -> N
 class OpenAI:
     """The calls of OpenAI's client."""
 
-    def __init__(self, models: Models, engine: Engine, seed: int = 0) -> None:
-        self.models, self.engine, self.seed = models, engine, seed
+    def __init__(self, models: Models, worker: Worker, seed: int = 0) -> None:
+        self.models, self.worker, self.seed = models, worker, seed
         self.calls = count()  # without a seed, each call has its own random streams
         self.began = int(time.time())
 
@@ -136,7 +136,7 @@ class OpenAI:
             base = self.models.base(name)
             return base, base.policy
         about, place = self.models.place_of(name)
-        loading = self.engine.work(partial(self.models.policy_at, place))
+        loading = self.worker.work(partial(self.models.policy_at, place))
         await done(loading)
         return self.models.base(about["base"]), loading.result()
 
@@ -147,7 +147,7 @@ class OpenAI:
         model = body.text("model")
         base, policy = await self.found(model)
         prompts = prompts_of(body, base)
-        asked = self.asked(model, body, base, policy, prompts, default=16)
+        asked = self.read(model, body, base, policy, prompts, default=16)
         asked.likely = body.maybe_integer("logprobs", 0, 20)
         asked.echo = body.yes("echo")
         if body.integer("best_of", 1, 128, asked.n) != asked.n:
@@ -190,7 +190,7 @@ class OpenAI:
         if not targets:
             return [None], [[]]
         wanted = Wanted(max(1, asked.likely or 0), np.array(targets))
-        looking = self.engine.work(partial(look_at, asked.policy, prompt, wanted))
+        looking = self.worker.work(partial(look_at, asked.policy, prompt, wanted))
         await done(looking)
         known = looking.result()
         return [None, *known.targets[:, 0].tolist()], list(known.likely)
@@ -204,7 +204,7 @@ class OpenAI:
         prompt = base.tokenizer.encode(conversation(body, base, tools), chat_wrapped=False)
         check_tokens(prompt, "the conversation", base.vocabulary, base.context)
         room = max(1, base.context - len(prompt))
-        asked = self.asked(model, body, base, policy, [prompt], default=room)
+        asked = self.read(model, body, base, policy, [prompt], default=room)
         asked.tools = tools
         if body.yes("logprobs"):
             asked.likely = body.integer("top_logprobs", 0, 20, 0)
@@ -242,7 +242,7 @@ class OpenAI:
         check_tokens(prompt, "token_ids", base.vocabulary, base.context)
         given = body.part("sampling_params", {})
         room = max(1, base.context - len(prompt))
-        asked = self.asked(model, given, base, policy, [prompt], default=room)
+        asked = self.read(model, given, base, policy, [prompt], default=room)
         asked.likely = given.maybe_integer("logprobs", 0, 20)
         if body.yes("stream"):
             raise UserError("/inference/v1/generate has no stream")
@@ -264,7 +264,7 @@ class OpenAI:
 
     # -- what they have in common
 
-    def asked(
+    def read(
         self,
         model: str,
         body: Body,
@@ -303,7 +303,7 @@ class OpenAI:
         requests = asked.requests()
         for one in requests:
             one.max_new_tokens = max(1, one.max_new_tokens)  # 0 means only an echo
-            self.engine.sample(one)
+            self.worker.sample(one)
         rollouts = []
         try:
             for one in requests:
@@ -331,11 +331,11 @@ class OpenAI:
     ) -> AsyncIterator[str]:
         loop, drawn = asyncio.get_running_loop(), asyncio.Queue[tuple[int, int] | None]()
 
-        def from_engine(item: tuple[int, int] | None) -> None:
+        def from_worker(item: tuple[int, int] | None) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(drawn.put_nowait, item)
 
-        requests = asked.requests(lambda number, token: from_engine((number, token)))
+        requests = asked.requests(lambda number, token: from_worker((number, token)))
         choices = [Choice(asked) for one in requests for _ in one.keys]
         started = head(asked, kind)
 
@@ -345,8 +345,8 @@ class OpenAI:
 
         try:
             for one in requests:
-                one.future.add_done_callback(lambda _: from_engine(None))
-                self.engine.sample(one)
+                one.future.add_done_callback(lambda _: from_worker(None))
+                self.worker.sample(one)
             if kind.startswith("chat"):
                 for number in range(len(choices)):
                     yield line(number, "", first=True)

@@ -3,8 +3,8 @@
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
 
+from reasoning_from_scratch.config import Device
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import check_model_name
 
@@ -13,7 +13,7 @@ KEY = "RFS_API_KEY"  # in the environment, where a list of processes does not sh
 
 
 @dataclass
-class ServeOptions:
+class ServeOptions(Device):
     """Options of `rfs serve`."""
 
     model: tuple[str, ...] = ("tiny",)
@@ -32,10 +32,6 @@ class ServeOptions:
     """How many of a client's newest snapshots of weights to keep in memory."""
     rows: int = 64
     """Answers drawn in parallel; lower it if memory runs out."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
     seed: int = 0
     """Seed for sampling if the client gives none."""
 

@@ -47,7 +47,7 @@ class Page:
         tiles = [
             ("sessions", len(sessions)),
             ("models in training", len(models.trained)),
-            ("answers being sampled", tinker.engine.in_progress),
+            ("answers being sampled", tinker.worker.in_progress),
         ]
         shown = {"tiles": tiles, "sessions": sessions, "models": list(models.bases)}
         return self.shown("home.html", request, here=str(request.base_url).rstrip("/"), **shown)
@@ -99,7 +99,7 @@ class Page:
         call = self.tinker.watch.find(trained.id, int(number)) if known else None
         if call is None:
             raise NoSuchThing(f"call {number} of {trained.id} is not kept, or never was")
-        asking = self.tinker.engine.work(partial(trained.policy.logprobs, call.rollouts))
+        asking = self.tinker.worker.work(partial(trained.policy.logprobs, call.rollouts))
         await done(asking)
         return self.shown(
             "call.html",

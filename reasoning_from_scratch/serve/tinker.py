@@ -1,9 +1,9 @@
-"""Tinker's API. A call is read here, becomes one of the policy's verbs in the engine's thread,
+"""Tinker's API. A call is read here, becomes one of the policy's verbs in the worker's thread,
 and its result waits as a promise:
 
     POST forward_backward  ->  LossRequest.read   ->  queue of the model, in the order of seq_id
          { request_id }    <-  promise                      |
-    POST retrieve_future   ->  the promise's result  <-  policy.forward_backward, in the engine
+    POST retrieve_future   ->  the promise's result  <-  policy.forward_backward, in the worker
 
 Names of calls, keys and types are those of Tinker's client.
 """
@@ -29,7 +29,6 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.sampling import Rollout, stream_key
 from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body, read_bytes
 from reasoning_from_scratch.serve.data import as_output, check_tokens, loss_of, rollouts_of
-from reasoning_from_scratch.serve.engine import Engine, Request, Stops, noted, settle
 from reasoning_from_scratch.serve.messages import (
     LossRequest,
     Numbered,
@@ -54,6 +53,7 @@ from reasoning_from_scratch.serve.models import (
 from reasoning_from_scratch.serve.promises import Promises, done
 from reasoning_from_scratch.serve.prompts import MOST_NUMBERS, Known, Wanted, as_rollout, look_at
 from reasoning_from_scratch.serve.watch import Call, Watch, loss_at
+from reasoning_from_scratch.serve.worker import Request, Stops, Worker, noted, settle
 from reasoning_from_scratch.tokenizer import model_stop_ids
 
 log = logging.getLogger("reasoning_from_scratch")
@@ -103,8 +103,8 @@ class Queue:
 class Tinker:
     """The calls of Tinker's client."""
 
-    def __init__(self, models: Models, engine: Engine, seed: int = 0) -> None:
-        self.models, self.engine, self.seed = models, engine, seed
+    def __init__(self, models: Models, worker: Worker, seed: int = 0) -> None:
+        self.models, self.worker, self.seed = models, worker, seed
         self.promises, self.watch = Promises(), Watch()
         self.sessions: dict[str, Session] = {}
         self.queues: dict[str, Queue] = {}
@@ -232,7 +232,7 @@ class Tinker:
         for model_id in session.models:
             self.queues.pop(model_id, None)
             self.watch.forget(model_id)
-        await done(self.engine.work(partial(self.let_go, session)))
+        await done(self.worker.work(partial(self.let_go, session)))
 
     def let_go(self, session: Session) -> None:
         for model_id in session.models:
@@ -243,11 +243,11 @@ class Tinker:
                 log.error("%s is not saved yet, again when the server stops: %s", model_id, why)
                 continue
             if trained:
-                self.engine.forget(trained.policy)
+                self.worker.forget(trained.policy)
         for sampler_id in session.samplers:
             sampler = self.models.samplers.pop(sampler_id, None)
             if sampler and sampler.policy and sampler.policy is not sampler.base.policy:
-                self.engine.forget(sampler.policy)
+                self.worker.forget(sampler.policy)
 
     async def tidy(self) -> None:
         """Now and then drops clients that are gone, results that nobody fetches, expired saves."""
@@ -257,10 +257,10 @@ class Tinker:
                 await self.end(session)
         self.promises.tidy()
         self.promises.tidy_unfetched()
-        await done(self.engine.work(self.models.forget_expired))
+        await done(self.worker.work(self.models.forget_expired))
 
     def save_all(self) -> None:
-        """Called when the server ends, after the engine's thread has stopped."""
+        """Called when the server ends, after the worker's thread has stopped."""
         self.unsaved.clear()
         for trained in self.models.trained.values():
             try:
@@ -297,7 +297,7 @@ class Tinker:
                 raise UserError(f"{MOST_MODELS} models are being trained; unload some")
             session.models.append(model_id)
             self.queues[model_id] = Queue()
-            self.promises.make(request_id, session.id, self.engine.work(create))
+            self.promises.make(request_id, session.id, self.worker.work(create))
         return JSONResponse({"request_id": request_id, "model_id": model_id})
 
     def queue_of(self, model_id: str) -> Queue:
@@ -328,7 +328,7 @@ class Tinker:
         if queue.awaits(number):  # else it has come twice
             future: Future = Future()
             self.promises.make(request_id, model_id.partition(":")[0], future)
-            begin = partial(self.engine.work, lambda: do(self.one_trained(model_id)), future)
+            begin = partial(self.worker.work, lambda: do(self.one_trained(model_id)), future)
             queue.put(number, begin)
         return JSONResponse({"request_id": request_id, "model_id": model_id})
 
@@ -358,13 +358,13 @@ class Tinker:
         def unload() -> dict:
             trained = self.models.release(model_id)
             if trained:
-                self.engine.forget(trained.policy)
+                self.worker.forget(trained.policy)
             return {"type": "unload_model", "model_id": model_id}
 
         queue = self.queues.pop(model_id)
         self.watch.forget(model_id)
         request_id = f"{model_id}:unload"
-        self.promises.make(request_id, session.id, self.engine.work(unload))
+        self.promises.make(request_id, session.id, self.worker.work(unload))
         for begin in queue.waiting.values():  # their turn never came: they find no model
             begin()
         return JSONResponse({"request_id": request_id, "model_id": model_id})
@@ -382,7 +382,7 @@ class Tinker:
         return self.in_turn(asked, partial(self.passes, asked))
 
     def passes(self, asked: LossRequest, trained: Trained) -> bytes:
-        """In the engine's thread: the loss of some data, and unless `forward_only` its gradient."""
+        """In the worker's thread: the loss of some data, and unless `forward_only` its gradient."""
         policy, base = trained.policy, trained.base
         loss = loss_of(asked.loss, asked.config)
         if not asked.data:
@@ -475,7 +475,7 @@ class Tinker:
         def snapshot(trained: Trained) -> dict:
             if sampler_id not in self.models.samplers:
                 for gone in self.models.snapshot(sampler_id, number, trained):
-                    self.engine.forget(gone)
+                    self.worker.forget(gone)
                 session.samplers.append(sampler_id)
             return answer | {"sampling_session_id": sampler_id}
 
@@ -577,7 +577,7 @@ class Tinker:
 
     async def delete_checkpoint(self, request: HttpRequest) -> Response:
         path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
-        deleted = self.engine.work(partial(self.models.delete, path))
+        deleted = self.worker.work(partial(self.models.delete, path))
         await done(deleted)
         deleted.result()
         return JSONResponse({})
@@ -585,7 +585,7 @@ class Tinker:
     async def set_checkpoint_ttl(self, request: HttpRequest) -> Response:
         body = await read_body(request)
         path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
-        changed = self.engine.work(partial(self.models.expire, path, expiry_of(body)))
+        changed = self.worker.work(partial(self.models.expire, path, expiry_of(body)))
         await done(changed)
         changed.result()
         return JSONResponse({})
@@ -639,7 +639,7 @@ class Tinker:
     async def policy_of(self, sampler: Sampler):
         if sampler.policy is not None:
             return sampler.policy
-        loading = self.engine.work(partial(self.models.policy_of, sampler))
+        loading = self.worker.work(partial(self.models.policy_of, sampler))
         await done(loading)
         return loading.result()
 
@@ -678,12 +678,12 @@ class Tinker:
     def sampled(self, id: str, asked: Request, wanted: Wanted, last: int | None) -> None:
         """Begins to sample; the promise is kept when all results are there."""
         prompt = asked.prompt
-        futures: list[Future] = [self.engine.sample(asked)]
+        futures: list[Future] = [self.worker.sample(asked)]
         scores = last != 0 and len(prompt) > 1
         if scores:
-            futures.append(self.engine.score(asked.policy, [as_rollout(prompt)]))
+            futures.append(self.worker.score(asked.policy, [as_rollout(prompt)]))
         if wanted and len(prompt) > 1:
-            futures.append(self.engine.work(partial(look_at, asked.policy, prompt, wanted)))
+            futures.append(self.worker.work(partial(look_at, asked.policy, prompt, wanted)))
 
         def finish(rollouts: list[Rollout], *more) -> bytes:
             rest = list(more)
@@ -889,7 +889,7 @@ def combined(futures: Sequence[Future], finish: Callable) -> Future:
     missing = [len(futures)]
 
     def one_done(_: Future) -> None:
-        missing[0] -= 1  # all of them are settled by the engine's thread
+        missing[0] -= 1  # all of them are settled by the worker's thread
         if missing[0]:
             return
         try:

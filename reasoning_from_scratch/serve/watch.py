@@ -80,7 +80,7 @@ class Watch:
         self.counts.pop(model_id, None)
 
     def after_step(self, trained: Trained) -> None:
-        """In the engine's thread: writes a page for every twentieth step into the run's folder,
+        """In the worker's thread: writes a page for every twentieth step into the run's folder,
         with the loss before and after the step. `rfs report` lists these pages."""
         calls = self.calls.get(trained.id)
         step = trained.steps - 1

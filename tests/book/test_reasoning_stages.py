@@ -12,8 +12,9 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import base_of
 from reasoning_from_scratch.files.tables import read_table
 from reasoning_from_scratch.files.tensor_files import load_state
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.problems import Problem, with_prompt
+from reasoning_from_scratch.rollouts import Group, worked_rollout
+from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.tasks.own_task import function_from_file
 
@@ -130,6 +131,20 @@ def test_models_are_measured_on_fresh_problems_when_asked(run):
         assert bool(row["fresh_pass@8"]) == has_model
 
 
+def test_the_loss_on_solutions_is_that_of_each_token_of_them():
+    policy, problems = Policy.load("tiny", device="cpu"), experiment.word_problems.held_out(3)
+    losses = []
+    for problem in with_prompt(problems, experiment.PROMPT, policy.tokenizer):
+        rollout = worked_rollout(problem, policy.tokenizer)
+        ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
+        with torch.no_grad():
+            logprobs = policy.model(ids)[0, :-1].log_softmax(-1)
+        drawn = logprobs.gather(1, ids[0, 1:, None])[-len(rollout.response_ids) :]
+        losses += [-one for one in drawn.flatten().tolist()]
+    found = experiment.solution_loss(policy, problems)
+    assert found == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+
+
 def test_the_untrained_model_gets_the_fresh_problems_after_examples(tmp_path, monkeypatch):
     put = []
 
@@ -171,7 +186,7 @@ def test_a_teachers_correct_answers_are_worked_solutions(tmp_path, monkeypatch):
             ]
         )
 
-    monkeypatch.setattr(experiment, "asked", answered)
+    monkeypatch.setattr(experiment, "answers_to", answered)
     path = tmp_path / "answers.jsonl"
     row = experiment.teacher_answers(experiment.Options(answers=40), None, 0, path)
     kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

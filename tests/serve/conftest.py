@@ -20,8 +20,8 @@ class Running:
         return self.application.state.tinker
 
     @property
-    def engine(self):
-        return self.tinker.engine
+    def worker(self):
+        return self.tinker.worker
 
 
 def free_port() -> int:

@@ -168,8 +168,8 @@ def test_many_requests_leave_nothing(application, client, monkeypatch):
         made = client.post("/api/v1/asample", json=call | {"seq_id": seq_id}).json()
         assert client.post("/api/v1/retrieve_future", json=made).status_code == 200
     assert len(tinker.promises.by_id) < 100 and tinker.promises.size < 10_000
-    while tinker.engine.in_progress:  # its answer is there before its row is free
+    while tinker.worker.in_progress:  # its answer is there before its row is free
         time.sleep(0.01)
-    assert len(tinker.engine.batches) <= 5
-    batch, requests = next(iter(tinker.engine.batches.values()))
+    assert len(tinker.worker.batches) <= 5
+    batch, requests = next(iter(tinker.worker.batches.values()))
     assert len(batch.prompts) <= 1 and not requests

@@ -15,8 +15,8 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.serve.body import Body
-from reasoning_from_scratch.serve.engine import Stops
 from reasoning_from_scratch.serve.openai import Asked, Choice, conversation, tool_calls
+from reasoning_from_scratch.serve.worker import Stops
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -170,9 +170,9 @@ def test_whoever_hangs_up_frees_the_rows(server):
     call |= {"temperature": 3.0, "stream": True}
     with httpx.stream("POST", f"{server.address}/v1/completions", json=call) as answer:
         next(answer.iter_lines())
-        assert server.engine.in_progress > 20
+        assert server.worker.in_progress > 20
     deadline = time.monotonic() + 10
-    while server.engine.in_progress:
+    while server.worker.in_progress:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

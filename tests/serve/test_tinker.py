@@ -372,7 +372,7 @@ def test_many_at_once_share_a_batch(server, service):
     ]
     most = 0
     while not all(future.future().done() for future in futures):
-        most = max(most, server.engine.in_progress)
+        most = max(most, server.worker.in_progress)
         time.sleep(0.002)
     assert most > 24 and all(len(f.result().sequences[0].tokens) for f in futures)
 

@@ -112,7 +112,7 @@ def settle(future: Future, result: object) -> None:
             future.set_result(result)
 
 
-class Engine:
+class Worker:
     """The thread, and the work that waits for it."""
 
     def __init__(self, sampling: SamplingEngine, most_rows: int) -> None:
@@ -124,7 +124,7 @@ class Engine:
         self.batches: OrderedDict[tuple, tuple[OpenBatch, set[Request]]] = OrderedDict()
         self.joins_at = 0.0  # when waiting requests may join
         self.closing = False
-        self.thread = threading.Thread(target=self.run, name="engine", daemon=True)
+        self.thread = threading.Thread(target=self.run, name="worker", daemon=True)
 
     # -- what others call
 

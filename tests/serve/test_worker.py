@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import wait
 
 from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.serve.engine import Engine
+from reasoning_from_scratch.serve.worker import Worker
 
 
 class NothingToScore:
@@ -16,12 +16,12 @@ class NothingToScore:
 
 
 def test_nothing_is_lost_that_is_asked_for_while_the_thread_takes_the_queue():
-    engine = Engine(FAST, most_rows=8)
-    engine.start()
+    worker = Worker(FAST, most_rows=8)
+    worker.start()
     futures = []
 
     def ask():
-        futures.extend(engine.score(NothingToScore(), [object()]) for _ in range(3000))
+        futures.extend(worker.score(NothingToScore(), [object()]) for _ in range(3000))
 
     askers = [threading.Thread(target=ask) for _ in range(4)]
     between = sys.getswitchinterval()
@@ -34,6 +34,6 @@ def test_nothing_is_lost_that_is_asked_for_while_the_thread_takes_the_queue():
         lost = wait(futures, timeout=5).not_done
     finally:
         sys.setswitchinterval(between)
-        engine.close()
+        worker.close()
     assert len(futures) == 12_000
     assert not lost
