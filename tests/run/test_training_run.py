@@ -271,7 +271,7 @@ def test_eval_numbers_are_those_of_the_first_set():
     losses = {"second/loss": 7.0, "eval_loss": 7.0}
     bare = SimpleNamespace(
         config=SimpleNamespace(is_supervised=True), clock=Clock(), problem_sets=sets,
-        pages=SimpleNamespace(rollouts=lambda *_: None), evaluators=(),
+        pages=SimpleNamespace(write_rollouts=lambda *_: None), evaluators=(),
         answers=lambda problems: [Group(p, [rollout(p, True)]) for p in problems],
         loss_metrics=lambda name, _: losses if name == "second" else {},
         evaluator_numbers=lambda step: {},
