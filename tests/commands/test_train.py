@@ -113,21 +113,8 @@ def test_no_warning_from_start_to_report(tmp_path):
     libraries call deprecated in each other it shows to nobody. In one process: what is imported
     needs no second look."""
     run = str(tmp_path / "run")
-    small = [
-        "--steps",
-        "1",
-        "--problems-per-step",
-        "1",
-        "--rollouts",
-        "2",
-        "--max-new-tokens",
-        "8",
-        "--eval-every",
-        "1",
-        "--eval-limit",
-        "2",
-        "--no-preflight",
-    ]
+    small = "--steps 1 --problems-per-step 1 --rollouts 2 --max-new-tokens 8 --eval-every 1"
+    small = [*small.split(), "--eval-limit", "2", "--no-preflight"]
     words = (
         ["train", *small, "--log-path", run],
         ["report", run],

@@ -89,7 +89,13 @@ FIELDS = fields(Sampling)
 
 @pytest.fixture
 def script(monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", scripted)
+    """Puts a function in place of `generate_each`: the one above, until another one is given."""
+
+    def install(function):
+        monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", function)
+
+    install(scripted)
+    return install
 
 
 def run(out_path=None, problems=PROBLEMS, **changes):
@@ -133,11 +139,11 @@ def test_a_row_says_what_happened(script):
     assert {row["extracted"] for row in rows} >= {"", "99"}
 
 
-def test_only_the_box_counts_unless_a_fallback_is_named(monkeypatch):
+def test_only_the_box_counts_unless_a_fallback_is_named(script):
     def unboxed(model, prompts, sampling, **options):
         yield 0, [as_sample("It is 5.")]
 
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", unboxed)
+    script(unboxed)
     options = {"problems": [Problem("x", "2 + 3", "5")], "rollouts": 1}
     assert run(**options).accuracy == 0.0
     assert run(**options, fallback="number_then_full").accuracy == 1.0
@@ -199,17 +205,14 @@ def dying(after):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, seed):
+def test_killed_anywhere_and_resumed_gives_the_same_file(script, tmp_path, seed):
     draw = random.Random(seed)
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", scripted)
     whole = tmp_path / "whole.jsonl"
     expected = run(whole)
 
     path, asked = tmp_path / "killed.jsonl", []
     for _ in range(draw.randint(1, 3)):
-        monkeypatch.setattr(
-            "reasoning_from_scratch.rollouts.generate_each", dying(after=draw.randint(1, 3))
-        )
+        script(dying(after=draw.randint(1, 3)))
         with pytest.raises(Killed):
             run(path)
         content = path.read_bytes()  # a kill may also cut the last lines, anywhere
@@ -219,7 +222,7 @@ def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, 
         asked.append(len(prompts))
         return scripted(model, prompts, *args, **options)
 
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", counted)
+    script(counted)
     resumed = run(path)
     assert path.read_bytes() == whole.read_bytes()
     assert resumed.rows == expected.rows
@@ -232,7 +235,7 @@ def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, 
     ]
 
 
-def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
+def test_a_finished_evaluation_is_not_done_again(script, tmp_path):
     path = tmp_path / "a.jsonl"
     first = run(path)
 
@@ -240,7 +243,7 @@ def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
         assert prompts == []
         return []
 
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", nothing_to_do)
+    script(nothing_to_do)
     again = run(path)
     assert again == first  # the speed too: it is the one that was measured
 
