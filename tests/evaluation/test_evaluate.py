@@ -6,16 +6,17 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+from small_model import small_model
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate, wilson_interval
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Rollout, Sampling, greedy, stream_key, uniform_at
 from reasoning_from_scratch.tasks.judge import named_verifier
 from reasoning_from_scratch.tasks.problem_sets import load_problems
+from tests.book.stand_ins import LetterTokenizer
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i} + 1 = ?", answer=str(i + 1)) for i in range(12)]
 PIECES = ["<end>", "\\boxed{", "}", " 1", " 2", " 3", " 4", " so", " then", "\n", "?", "="]
@@ -34,10 +35,7 @@ class PieceTokenizer:
 
 
 def random_model(seed=0):
-    sizes = {"vocab_size": len(PIECES), "context_length": 512, "emb_dim": 16, "n_heads": 2}
-    sizes |= {"n_layers": 2, "hidden_dim": 24, "head_dim": 8, "qk_norm": True, "n_kv_groups": 1}
-    torch.manual_seed(seed)
-    return Qwen3Model(sizes | {"rope_base": 10_000.0, "dtype": torch.float32}).eval()
+    return small_model(len(PIECES), seed, context_length=512)
 
 
 def scripted(model, prompts, sampling, *, streams, **options):
@@ -72,16 +70,6 @@ def as_sample(text, finished=True):
     return Rollout(
         response_ids=ids, logprobs=numbers, entropies=numbers, text=text, finished=finished
     )
-
-
-class LetterTokenizer:
-    eos_token_id = 0
-
-    def encode(self, text):
-        return [ord(letter) for letter in text]
-
-    def decode(self, ids):
-        return "".join(map(chr, ids))
 
 
 FIELDS = fields(Sampling)
