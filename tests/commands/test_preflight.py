@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from small_model import small_model
+from toy import written
 
 from reasoning_from_scratch import rollouts as loop
 from reasoning_from_scratch.commands import preflight
@@ -133,7 +134,7 @@ def test_weights_that_are_not_finite_are_named():
 
 
 @pytest.mark.parametrize("choose, code", [(half, 0), (lambda p, r: CUT, 1)])
-def test_the_command(answers, monkeypatch, capsys, choose, code):
+def test_the_command(answers, monkeypatch, tmp_path, capsys, choose, code):
     answers(choose)
     asked = []
 
@@ -142,9 +143,9 @@ def test_the_command(answers, monkeypatch, capsys, choose, code):
         return small_model(128, context_length=512), LetterTokenizer()
 
     monkeypatch.setattr(preflight, "open_model", open_model)
-    options = PreflightOptions(model="tiny-base", num_problems=4, rollouts=4)
     unusable = [Problem("long", "a" * 600, "1"), Problem("none", "1", "\\frac{")]
-    monkeypatch.setattr(preflight, "training_problems", lambda *args: [*unusable, *PROBLEMS])
+    problems = written([*unusable, *PROBLEMS], tmp_path, "problems.jsonl")
+    options = PreflightOptions(model="tiny-base", problems=problems, num_problems=4, rollouts=4)
     assert preflight.preflight(options) == code
     assert asked == [("tiny-base", "auto", "auto")]
     out = capsys.readouterr().out
