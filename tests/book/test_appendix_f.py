@@ -1,7 +1,6 @@
 """Appendix F: the letter that a model chooses, and a ranking from votes."""
 
 import pytest
-import torch
 
 from reasoning_from_scratch import appendix_f
 from tests.book.stand_ins import Counter
@@ -12,40 +11,31 @@ TOKENS = [" The", " answer", " is", ":", " (", "B", ")", " C", " a", "\n"]
 class Words:
     eos_token_id = 9
 
+    def __init__(self, tokens):
+        self.tokens = tokens
+
     def encode(self, text):
-        return [TOKENS.index(text)]
+        return [self.tokens.index(text)]
 
     def decode(self, ids):
-        return "".join(TOKENS[i] for i in ids)
+        return "".join(self.tokens[i] for i in ids if i < len(self.tokens))
 
 
 @pytest.mark.parametrize(
-    "prompt, options, letter",
+    "tokens, prompt, options, letter",
     [
-        (" is", {}, "B"),  # ":", " (", "B"
-        (" is", {"max_new_tokens": 2}, None),  # it has not come that far
-        (")", {}, "C"),
-        (" C", {}, None),  # " a" is a word, and then the text ends
+        (TOKENS, " is", {}, "B"),  # ":", " (", "B"
+        (TOKENS, " is", {"max_new_tokens": 2}, None),  # it has not come that far
+        (TOKENS, ")", {}, "C"),
+        (TOKENS, " C", {}, None),  # " a" is a word, and then the text ends
+        # A letter in a word is no choice.
+        ([":", "Both", " D"], ":", {}, "D"),
+        ([":", "**A", "**"], ":", {}, "A"),
+        ([":", " E", "CD", "b"], ":", {}, None),
     ],
 )
-def test_the_first_letter_that_the_model_writes(prompt, options, letter):
-    assert appendix_f.predict_choice(Counter(), Words(), prompt, **options) == letter
-
-
-@pytest.mark.parametrize(
-    "words, letter",
-    [(["Both", " D"], "D"), (["**A", "**"], "A"), ([" E", "CD", "b"], None), ([], None)],
-)
-def test_a_letter_in_a_word_is_no_choice(words, letter, monkeypatch):
-    """A generator of the reader's own, and a tokenizer that reads what that writes."""
-    monkeypatch.setattr(
-        appendix_f,
-        "generate_text_basic_stream_cache",
-        lambda model, token_ids, max_new_tokens, eos_token_id: [torch.tensor([[w]]) for w in ids],
-    )
-    ids, tokenizer = range(len(words)), Words()
-    monkeypatch.setattr(tokenizer, "decode", lambda ids: words[ids[0]], raising=False)
-    assert appendix_f.predict_choice(Counter(), tokenizer, ":") == letter
+def test_the_first_letter_that_the_model_writes(tokens, prompt, options, letter):
+    assert appendix_f.predict_choice(Counter(), Words(tokens), prompt, **options) == letter
 
 
 def test_the_ratings_after_each_vote_by_hand():

@@ -3,12 +3,11 @@
 import json
 
 import pytest
-import torch
+from small_model import small_model
 
 from reasoning_from_scratch import ch03
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import greedy
 from tests.book.stand_ins import ChainModel, LetterTokenizer
 
@@ -61,10 +60,7 @@ def test_math500_stream_writes_each_line_before_the_next_problem(tmp_path):
 
 def test_plain_and_batched_evaluation_agree(tmp_path):
     """A random Qwen3: the same texts and verdicts, one by one and in a batch."""
-    sizes = {"vocab_size": 128, "context_length": 512, "emb_dim": 16, "n_heads": 2, "n_layers": 2}
-    sizes |= {"hidden_dim": 24, "head_dim": 8, "qk_norm": True, "n_kv_groups": 1}
-    torch.manual_seed(3)
-    model = Qwen3Model(sizes | {"rope_base": 10_000.0, "dtype": torch.float32}).eval()
+    model = small_model(128, context_length=512)
     path = tmp_path / "plain.jsonl"
     plain = ch03.evaluate_math500_stream(
         model, LetterTokenizer(), "cpu", MATH_DATA, out_path=path, max_new_tokens=30

@@ -6,7 +6,7 @@ import torch
 from small_model import small_model
 
 from reasoning_from_scratch import ch02, ch04
-from tests.book.stand_ins import Letters
+from tests.book.stand_ins import Answers, Letters
 from tests.test_sampling import chi_squared_deviations, exact_pairs
 
 matplotlib.use("Agg")
@@ -41,15 +41,14 @@ def test_plain_samples_have_the_exact_distribution(top_p):
     assert abs(chi_squared_deviations(counts, exact)) < 3.5
 
 
-def answers(monkeypatch, texts):
-    queue = iter(texts)
-    monkeypatch.setattr(ch04, "generate_text_stream_concat_flex", lambda *a, **k: next(queue))
+def vote_of(*texts, **how):
+    asked = MODEL, Answers(*texts), "?", "cpu", len(texts)
+    return ch04.self_consistency_vote(*asked, max_new_tokens=1, **how)
 
 
-def test_the_most_frequent_answer_wins(monkeypatch, capsys):
+def test_the_most_frequent_answer_wins(capsys):
     texts = ["\\boxed{4}", "it is \\boxed{5}", "\\boxed{4}"]
-    answers(monkeypatch, texts)
-    vote = ch04.self_consistency_vote(None, None, "?", "cpu", num_samples=3)
+    vote = vote_of(*texts)
     assert vote == {
         "full_answers": texts,
         "short_answers": ["4", "5", "4"],
@@ -61,12 +60,12 @@ def test_the_most_frequent_answer_wins(monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_a_tie_has_no_final_answer(monkeypatch):
-    answers(monkeypatch, ["\\boxed{4}", "\\boxed{5}"])
-    vote = ch04.self_consistency_vote(None, None, "?", "cpu", num_samples=2, show_progress=False)
+def test_a_tie_has_no_final_answer(capsys):
+    vote = vote_of("\\boxed{4}", "\\boxed{5}", show_progress=False)
     assert vote["majority_winners"] == ["4", "5"] and vote["final_answer"] is None
-    vote = ch04.self_consistency_vote(None, None, "?", "cpu", num_samples=0)
+    vote = vote_of()
     assert vote["majority_winners"] == [] and vote["final_answer"] is None
+    assert capsys.readouterr().out == ""
 
 
 def test_a_vote_can_be_repeated():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from reasoning_from_scratch import ch03, ch05
-from tests.book.stand_ins import ChainModel, LetterTokenizer
+from tests.book.stand_ins import Answers, ChainModel, LetterTokenizer
 
 
 @pytest.fixture
@@ -62,25 +62,8 @@ def test_an_answer_is_no_turn_of_a_chat(stand_ins):
     assert ch05.avg_logprob_answer(model, tokenizer, "p", "\\b!") == pytest.approx(alone)
 
 
-@pytest.fixture
-def scripted_answers(monkeypatch):
-    """Answers in order, instead of a model's; the prompts are kept."""
-
-    def install(*answers):
-        prompts, left = [], list(answers)
-
-        def respond(model, tokenizer, prompt, device, max_new_tokens, **options):
-            prompts.append((prompt, max_new_tokens, options["temperature"], options["top_p"]))
-            return left.pop(0)
-
-        monkeypatch.setattr(ch05, "generate_text_stream_concat_flex", respond)
-        return prompts
-
-    return install
-
-
-def test_refinement_keeps_the_better_answer(scripted_answers):
-    prompts = scripted_answers("\\boxed{1}", "Review A", "no idea", "Review B", "ok \\boxed{2}")
+def test_refinement_keeps_the_better_answer():
+    answers = Answers("\\boxed{1}", "Review A", "no idea", "Review B", "ok \\boxed{2}")
     calls = []
 
     def score(answer, prompt):
@@ -88,7 +71,13 @@ def test_refinement_keeps_the_better_answer(scripted_answers):
         return float("boxed" in answer)
 
     found = ch05.self_refinement_loop(
-        None, None, "Q?", "cpu", score_fn=score, prompt_suffix=" Hm.", max_response_tokens=9
+        ChainModel(),
+        answers,
+        "Q?",
+        "cpu",
+        score_fn=score,
+        prompt_suffix=" Hm.",
+        max_response_tokens=9,
     )
     assert [step["iteration"] for step in found["steps"]] == [1, 2]
     first, second = found["steps"]
@@ -96,7 +85,12 @@ def test_refinement_keeps_the_better_answer(scripted_answers):
     assert second["draft_full"] == "\\boxed{1}"  # the revision was worse and is not kept
     assert (second["critique"], second["revised_extracted"]) == ("Review B", "2")
     assert (found["final_full"], found["final_extracted"]) == ("ok \\boxed{2}", "2")
-    assert prompts[0] == (ch03.render_prompt("Q?") + " Hm.", 9, 0.7, 0.9)
-    assert prompts[1][:2] == (ch05.make_critique_prompt("Q?", "\\boxed{1}"), 256)
-    assert prompts[4][0] == ch05.make_refine_prompt("Q?", "\\boxed{1}", "Review B")
-    assert set(calls) == {prompts[0][0]}
+    prompt = ch03.render_prompt("Q?") + " Hm."
+    assert answers.asked == [
+        prompt, 9,
+        ch05.make_critique_prompt("Q?", "\\boxed{1}"), 256,
+        ch05.make_refine_prompt("Q?", "\\boxed{1}", "Review A"), 9,
+        ch05.make_critique_prompt("Q?", "\\boxed{1}"), 256,
+        ch05.make_refine_prompt("Q?", "\\boxed{1}", "Review B"), 9,
+    ]  # fmt: skip
+    assert set(calls) == {prompt}

@@ -5,13 +5,13 @@ import math
 
 import pytest
 import torch
+from small_model import small_model
 from torch import nn
 
 from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import token_logprobs
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Rollout
 
@@ -66,24 +66,6 @@ class Bandit(nn.Module):
     def forward(self, token_ids, cache=None):
         self.modes.append(self.training)
         return self.logits.expand(*token_ids.shape, -1)
-
-
-def small_qwen(seed=0):
-    torch.manual_seed(seed)
-    cfg = dict(
-        vocab_size=60,
-        context_length=64,
-        emb_dim=16,
-        n_heads=2,
-        n_layers=2,
-        hidden_dim=32,
-        head_dim=8,
-        qk_norm=True,
-        n_kv_groups=1,
-        rope_base=10_000.0,
-        dtype=torch.float32,
-    )
-    return Qwen3Model(cfg)
 
 
 EXAMPLE = {"problem": "Which is it?", "answer": "1"}
@@ -165,7 +147,7 @@ def test_sequence_logprob_by_hand():
 
 
 def test_sequence_logprob_equals_the_engine_values_and_gradients():
-    model = small_qwen()
+    model = small_model(60)
     token_ids, prompt_len = torch.randint(0, 60, (20,)), 6
     plain = ch06.sequence_logprob(model, token_ids, prompt_len)
     mask = (torch.arange(20) >= prompt_len)[None]
@@ -276,7 +258,7 @@ def test_ctrl_c_saves_and_returns(tmp_path, capsys):
 
 
 def test_a_padded_batch_has_the_logprobs_of_one_rollout_at_a_time():
-    model = small_qwen()
+    model = small_model(60)
     rollouts = [
         Rollout(prompt_ids=[5, 6, 7], response_ids=[8, 9]),
         Rollout(prompt_ids=[4], response_ids=[3, 2, 1, 0, 11, 12]),

@@ -30,7 +30,6 @@ def nothing_is_logged_elsewhere(monkeypatch):
 
 def test_chat_rl_runs_and_goes_on_from_a_step_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     assert chat_rl_command([*SMALL, "--run", "first"]) == 0
     out = capsys.readouterr().out
     assert "Step 0 | Pass@1: " in out and "Step 2 | " in out and ", Pass@3: " in out
@@ -67,7 +66,6 @@ def test_chat_rl_is_reinforce_with_token_normalization():
 def test_answers_as_nanochats_models_give_them(tmp_path, monkeypatch):
     """The question alone, the number after ####, a calculator; and the run keeps all of it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     words = [*SMALL, "--answers", "gsm8k", "--calculator", "--run", "mine"]
     assert chat_rl_command(words) == 0
     config = resumed_config("runs/mine")

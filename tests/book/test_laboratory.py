@@ -79,10 +79,9 @@ def test_a_live_run_is_of_two_arms_and_shows_what_is_measured(name):
         assert metric.rpartition("/")[2] in known or metric == "env/all/correct", metric
 
 
-def test_the_published_recipes_are_those_that_the_readme_counts():
-    text = README.read_text(encoding="utf-8")
-    assert "`recipes` compares thirteen published recipes" in text
-    assert len(REGIMES["recipes"].arms) == 13
+def test_each_arm_has_stored_runs():
+    arms = {(name, arm) for name, regime in REGIMES.items() for arm in regime.arms}
+    assert {(row["regime"], row["arm"]) for row in laboratory.stored()} == arms
 
 
 def test_a_trial_may_have_a_seed(monkeypatch):

@@ -21,8 +21,6 @@ def small(monkeypatch):
     size = {"steps": 1, "problems_per_step": 2, "rollouts": 2}
     rooms = {n: replace(room, sick=room.sick | size) for n, room in museum.ROOMS.items()}
     monkeypatch.setattr(museum, "ROOMS", rooms)
-    monkeypatch.setattr(museum, "PLAN", museum.PLAN | size)
-    monkeypatch.setattr(museum, "RATES", museum.RATES[:2])
 
 
 @pytest.mark.parametrize("number", museum.ROOMS)

@@ -4,8 +4,8 @@ model that notes what is done to it, another generator."""
 import pytest
 import torch
 
-from reasoning_from_scratch import ch02, ch03, ch04, ch05
-from tests.book.stand_ins import ChainModel
+from reasoning_from_scratch import appendix_f, ch02, ch03, ch04, ch05
+from tests.book.stand_ins import ChainModel, LetterTokenizer
 
 IDS = torch.tensor([[58]])  # ":", after which ChainModel writes its box
 
@@ -47,8 +47,8 @@ def replaced(monkeypatch, module, name, answer):
     """Puts a function that takes keywords only in the place of a chapter's; what it was given."""
     calls = []
 
-    def stand_in(*, model, tokenizer, device, **others):
-        calls.append({"model": model, "tokenizer": tokenizer, "device": device, **others})
+    def stand_in(**given):
+        calls.append(given)
         return answer
 
     monkeypatch.setattr(module, name, stand_in)
@@ -71,5 +71,12 @@ def test_what_a_chapter_calls_can_be_replaced_and_gets_keywords(monkeypatch, tmp
     assert loop["final_extracted"] == "7" and (len(flexible), len(refined)) == (2, 3)
     for call in (*plain, *flexible, *refined):
         assert call.items() >= WHO.items() and "prompt" in call and "max_new_tokens" in call
+        assert call.get("top_p", 0.9) == 0.9
     for call in (*flexible, *refined):
-        assert call.keys() >= {"verbose", "generate_func", "temperature", "top_p"}
+        assert call.keys() >= {"verbose", "generate_func", "top_p"}
+    assert [call["temperature"] for call in (*flexible, *refined)] == [0.8] * 2 + [0.7] * 3
+    chosen = replaced(
+        monkeypatch, appendix_f, "generate_text_basic_stream_cache", torch.tensor([[[66]]])
+    )
+    assert appendix_f.predict_choice("a model", LetterTokenizer(), ":") == "B"
+    assert chosen[0].keys() == {"model", "token_ids", "max_new_tokens", "eos_token_id"}

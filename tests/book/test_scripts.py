@@ -114,18 +114,7 @@ def test_a_checkpoint_is_asked(run, tmp_path, monkeypatch):
         return save_model(load_model_and_tokenizer("tiny")[0], tmp_path / "step00100.pth")
 
     monkeypatch.setattr(downloads, "published_checkpoint", download)
-    code, out, _ = run(
-        "ch07/use_checkpoint.py",
-        "--grpo_type",
-        "kl",
-        "--step",
-        100,
-        "--question",
-        "What is 7 * 8 + 4?",
-        "--max_new_tokens",
-        48,
-        "--device",
-        "cpu",
-    )
+    words = "--grpo_type kl --step 100 --max_new_tokens 48 --device cpu --question".split()
+    code, out, _ = run("ch07/use_checkpoint.py", *words, "What is 7 * 8 + 4?")
     assert code == 0 and asked == [("kl", 100, ROOT / "checkpoints")]
     assert "boxed" in out

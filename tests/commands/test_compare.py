@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from toy import toy_model, toy_problems, toy_tokenizer
+from toy import saved, toy_model, toy_tokenizer
 
 from reasoning_from_scratch.commands.compare import (
     ENTROPY,
@@ -18,20 +18,20 @@ from reasoning_from_scratch.commands.compare import (
 from reasoning_from_scratch.errors import UserError
 from tests.run.test_interrupts import press_at
 
+# The problems to train on are those to evaluate on.
+TOYS = """
+def problems():
+    return [{"problem": "abcd"[i % 4] * 3, "answer": i % 4} for i in range(8)]
 
-@pytest.fixture
-def toy_everywhere(tmp_path, monkeypatch):
-    """`train` loads the toy world instead of the tiny model."""
-    start = "reasoning_from_scratch.run.start"
-    monkeypatch.setattr(
-        f"{start}.load_model_and_tokenizer", lambda *_, **__: (toy_model(), toy_tokenizer(tmp_path))
-    )
-    asked = "reasoning_from_scratch.run.chosen_problems"
-    monkeypatch.setattr(f"{asked}.load_problems", lambda *_, **__: toy_problems(8))
+test_problems = problems
+"""
 
 
 def options(tmp_path, **changes):
+    (tmp_path / "toys.py").write_text(TOYS)
     values = dict(
+        model=saved(toy_model(), toy_tokenizer(tmp_path), tmp_path),
+        problems=f"{tmp_path}/toys.py:problems",
         recipes=("grpo", "dr_grpo"),
         seeds=2,
         steps=3,
@@ -39,13 +39,13 @@ def options(tmp_path, **changes):
         rollouts=4,
         max_new_tokens=2,
         eval_every=2,
-        jobs=1,  # other processes would not see the toy world
+        jobs=1,
         out=str(tmp_path / "out"),
     )
     return CompareOptions(**(values | changes))
 
 
-def test_two_recipes_two_seeds(toy_everywhere, tmp_path, capsys):
+def test_two_recipes_two_seeds(tmp_path, capsys):
     compare_command(options(tmp_path))
     out = tmp_path / "out"
     assert "4 of 4: dr_grpo, seed 1: " in capsys.readouterr().out
@@ -98,7 +98,7 @@ IN_THE_PATH = {"recipes", "lrs", "seeds", "out"}  # each value of these has a fo
 NOT_IN_A_RUN = {"baseline", "jobs"}
 
 
-def test_a_run_with_any_other_setting_is_not_taken(toy_everywhere, tmp_path):
+def test_a_run_with_any_other_setting_is_not_taken(tmp_path):
     assert ASKED.keys() | IN_THE_PATH | NOT_IN_A_RUN == {
         field.name for field in fields(CompareOptions)
     }
@@ -117,7 +117,7 @@ def interrupted(call, place, number, monkeypatch):
         return call()
 
 
-def test_an_interrupted_comparison_goes_on(toy_everywhere, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_comparison_goes_on(tmp_path, monkeypatch, capsys):
     asked = options(tmp_path, seeds=1)
     with pytest.raises(KeyboardInterrupt):  # in the second step of the second run
         interrupted(lambda: compare_command(asked), "trainer.train_step", 5, monkeypatch)
@@ -129,7 +129,7 @@ def test_an_interrupted_comparison_goes_on(toy_everywhere, tmp_path, monkeypatch
     assert tables[0] == tables[1] and len(tables[0]) == 3
 
 
-def test_rates_baseline_and_the_same_algorithm(toy_everywhere, tmp_path, capsys):
+def test_rates_baseline_and_the_same_algorithm(tmp_path, capsys):
     """With one update per batch no ratio leaves 1, and gspo is grpo."""
     asked = options(
         tmp_path, recipes=("rloo", "grpo", "gspo"), lrs=(1e-3, 1e-2), baseline="grpo", rollouts=16
@@ -149,7 +149,7 @@ def test_rates_baseline_and_the_same_algorithm(toy_everywhere, tmp_path, capsys)
     assert (out / "forest.png").exists()
 
 
-def test_a_first_step_does_not_show_that_two_are_the_same(toy_everywhere, tmp_path):
+def test_a_first_step_does_not_show_that_two_are_the_same(tmp_path):
     """All recipes sample it with the same weights."""
     asked = options(tmp_path, recipes=("rloo", "grpo"), steps=1, seeds=1, eval_every=1)
     compare_command(asked)
@@ -158,9 +158,8 @@ def test_a_first_step_does_not_show_that_two_are_the_same(toy_everywhere, tmp_pa
 
 
 def test_a_comparison_in_two_processes(tmp_path, capsys):
-    """They meet the real tiny model; each writes a run of its own."""
-    sizes = {"steps": 1, "rollouts": 2, "max_new_tokens": 4, "eval_every": 1, "eval_limit": 2}
-    compare_command(options(tmp_path, recipes=("grpo",), jobs=2, **sizes))
+    """Each writes a run of its own."""
+    compare_command(options(tmp_path, recipes=("grpo",), jobs=2, steps=1, eval_every=1))
     assert "2 of 2: grpo, seed " in capsys.readouterr().out
     assert len((tmp_path / "out" / "runs.csv").read_text().splitlines()) == 3
 

@@ -8,33 +8,31 @@ import pytest
 from reasoning_from_scratch.commands import evaluate
 from reasoning_from_scratch.commands.cli import main
 from tests.command_world import make_world, run
-from tests.evaluation.test_evaluate import PROBLEMS, LetterTokenizer, lines, scripted
+from tests.evaluation.test_evaluate import lines
 
 
 @pytest.fixture
-def command(monkeypatch, tmp_path):
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", scripted)
-    monkeypatch.setattr(evaluate, "open_model", lambda *names: (None, LetterTokenizer()))
-    monkeypatch.setattr(evaluate, "load_problems", lambda name, limit: PROBLEMS)
-    return ["evaluate", "--samples", "3", "--temperature", "1", "--out-path", f"{tmp_path}/a.jsonl"]
+def command(tmp_path):
+    words = "evaluate --samples 3 --temperature 1 --limit 8 --device cpu --out-path"
+    return [*words.split(), f"{tmp_path}/a.jsonl"]
 
 
 def test_the_command_prints_scores_and_where_the_answers_are(command, capsys, tmp_path):
     assert main([*command, "--model", "tiny-grpo", "--problems", "tiny-longer"]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("tiny-grpo on tiny-longer, 12 problems\n  accuracy ")
+    assert captured.out.startswith("tiny-grpo on tiny-longer, 8 problems\n  accuracy ")
     assert "a.card.json" in captured.out
-    assert "tiny-longer: 100%" in captured.err and "12/12" in captured.err
+    assert "tiny-longer: 100%" in captured.err and "8/8" in captured.err
     card = json.loads((tmp_path / "a.card.json").read_text())
     assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-longer")
 
 
 def test_the_command_asks_a_verifier_of_ones_own(command, capsys, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("def pays(text, problem):\n    return 1.0 if 'know' in text else 0.25\n")
+    file.write_text("def pays(text, problem):\n    return 1.0 if '7' in text else 0.25\n")
     assert main([*command, "--reward", f"{file}:pays"]) == 0
     rows = lines(tmp_path / "a.jsonl")
-    assert [row["correct"] for row in rows] == ["know" in row["generated_text"] for row in rows]
+    assert [row["correct"] for row in rows] == ["7" in row["generated_text"] for row in rows]
     assert {row["reward"] for row in rows} == {1.0, 0.25}
     share = sum(row["correct"] for row in rows) / len(rows)
     assert f"accuracy        {share:.1%}" in capsys.readouterr().out
@@ -46,7 +44,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
 
     monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", interrupted)
     assert main(command) == 130
-    assert "run the same command again to continue" in capsys.readouterr().err
+    assert "run the same command again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -100,28 +98,26 @@ def test_mistakes_on_the_command_line_are_one_line(flags, words, capsys):
 
 def test_several_models_share_a_table_and_a_picture(command, capsys, tmp_path):
     figure = tmp_path / "deep" / "curves.png"
-    command += ["--problems", "tiny-test", "tiny-longer", "--figure", str(figure)]
+    command += ["--problems", "tiny-longer", "tiny-test", "--figure", str(figure)]
     assert main([*command, "--model", "tiny-base", "tiny-grpo"]) == 0
     out = capsys.readouterr().out
-    assert "tiny-base on tiny-longer, 12 problems" in out
-    assert "\npass@k on tiny-test, 12 problems, with 95 % intervals\n" in out
-    # The stand-in answers in the same way whatever the model is called.
-    rows = [line for line in out.splitlines() if line.startswith("| ") and "+0.0" in line]
+    assert "tiny-base on tiny-longer, 8 problems" in out
+    assert "\npass@k on tiny-test, 8 problems, " in out
+    rows = [line for line in out.splitlines() if line.startswith("| ") and " to " in line]
     assert [row.split(" | ")[0] for row in rows] == ["| 1", "| 2", "| 3"] * 2
-    assert all(row.endswith("| +0.0 (+0.0 to +0.0) |") for row in rows)
     assert figure.read_bytes().startswith(b"\x89PNG") and f"picture: {figure}" in out
 
     with open(figure.with_suffix(".csv")) as file:
         numbers = list(csv.DictReader(file))
     assert len(numbers) == 2 * 2 * 3
-    card = json.loads((tmp_path / "a-tiny-longer-tiny-grpo.card.json").read_text())
-    assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-longer")
+    card = json.loads((tmp_path / "a-tiny-test-tiny-grpo.card.json").read_text())
+    assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-test")
     for row in numbers[-3:]:
-        assert (row["problems"], row["model"]) == ("tiny-longer, 12 problems", "tiny-grpo")
+        assert (row["problems"], row["model"]) == ("tiny-test, 8 problems", "tiny-grpo")
         assert float(row["pass_at_k"]) == pytest.approx(
             card["result"]["pass_at"][row["k"]], abs=1e-4
         )
-        assert float(row["low"]) < float(row["pass_at_k"]) < float(row["high"])
+        assert float(row["low"]) <= float(row["pass_at_k"]) <= float(row["high"])
 
 
 # --- a run is asked as it was trained ---
@@ -198,8 +194,7 @@ def test_models_that_were_trained_differently(tmp_path, capsys):
     other = run(tmp_path, "other", "--steps", 1, "--stop", "f")
     words = ["evaluate", "--model", str(path), str(other), "--max-new-tokens", "9"]
     assert main(words) == 2
-    said = "these models were trained with different values of --stop: choose one"
-    assert said in capsys.readouterr().err
+    assert "different values of --stop" in capsys.readouterr().err
     assert main([*words, "--stop", "g"]) == 0
 
 

@@ -124,8 +124,7 @@ def test_rl_client_runs_on_a_policy_of_this_process(run, monkeypatch):
         ["kl_penalty_coef=0.1", "kl_discount_factor=0.5", "kl_reference=tiny-reasoning"],
     ],
 )
-def test_rl_basic_runs_and_prints_the_documented_metrics(run, flags, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
+def test_rl_basic_runs_and_prints_the_documented_metrics(run, flags):
     code, out, _ = run("rl_basic.py", *SMALL, "--eval_every", "0", *flags)
     assert code == 0
     shown = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
@@ -199,8 +198,7 @@ def test_rl_basic_interrupted_ends_with_130(run, monkeypatch, interrupted_at):
     assert code == 130 and f"interrupted after {interrupted_at} of 2 steps" in out
 
 
-def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
+def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path):
     words = [*SMALL, "eval_every=0", "--log_path", "mine"]
     metrics = tmp_path / "mine" / "metrics.jsonl"
     # Nothing is there yet to be resumed.

@@ -3,19 +3,22 @@
 import json
 
 import pytest
-from toy import toy_model, toy_problems, toy_tokenizer, train
+from toy import saved, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.commands import quickstart as module
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.text import read_lines
-from tests.commands.test_compare import toy_everywhere  # noqa: F401
+from tests.commands.test_compare import TOYS
 
 
 @pytest.fixture
-def small(toy_everywhere, tmp_path, monkeypatch):  # noqa: F811
+def small(tmp_path, monkeypatch):
+    (tmp_path / "toys.py").write_text(TOYS)
     changes = {
+        "model": saved(toy_model(), toy_tokenizer(tmp_path), tmp_path),
+        "problems": f"{tmp_path}/toys.py:problems",
         "steps": 12,
         "lr": 2e-2,
         "problems_per_step": 2,
@@ -24,10 +27,6 @@ def small(toy_everywhere, tmp_path, monkeypatch):  # noqa: F811
         "eval_every": 6,
     }
     monkeypatch.setattr(module, "SETTINGS", module.SETTINGS | changes)
-    monkeypatch.setattr(module, "ANSWER_TOKENS", 2)
-    monkeypatch.setattr(
-        module, "load_model_and_tokenizer", lambda *_: (toy_model(), toy_tokenizer(tmp_path))
-    )
     monkeypatch.setattr(module, "load_problems", lambda *_: toy_problems(4)[:1] * 8)
 
 

@@ -13,46 +13,36 @@ from reasoning_from_scratch.commands.train import FIRST
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.text import read_lines
-from tests.commands.test_compare import toy_everywhere  # noqa: F401
-
-SMALL = [
-    "--steps",
-    "2",
-    "--problems-per-step",
-    "2",
-    "--rollouts",
-    "4",
-    "--max-new-tokens",
-    "2",
-    "--device",
-    "cpu",
-]
+from tests.command_world import make_world, train_words
 
 
-def test_resume_does_not_begin_another_run(toy_everywhere, tmp_path, capsys):  # noqa: F811
+def test_resume_does_not_begin_another_run(tmp_path, capsys):
+    make_world(tmp_path)
     run = str(tmp_path / "run")
-    assert cli.main(["train", *SMALL, "--log-path", run]) == 0
+    assert cli.main(train_words(tmp_path, run, "--steps", 2)) == 0
     before = (tmp_path / "run" / "config.json").read_text()
     for words in (["--log-path", str(tmp_path / "other")], ["--overwrite"]):
         assert cli.main(["train", "--resume", run, "--steps", "3", *words]) == 2
-        assert "--resume continues a run in its own folder" in capsys.readouterr().err
+        assert "in its own folder" in capsys.readouterr().err
     assert (tmp_path / "run" / "config.json").read_text() == before
     same = ["--log-path", f"{tmp_path}/x/../run"]
     assert cli.main(["train", "--resume", run, "--steps", "3", *same]) == 0
 
 
-def test_train_then_resume_then_refuse(toy_everywhere, tmp_path, capsys):  # noqa: F811
+def test_train_then_resume_then_refuse(tmp_path, capsys):
+    make_world(tmp_path)
     run = str(tmp_path / "run")
-    assert cli.main(["train", *SMALL, "--log-path", run]) == 0
+    words = train_words(tmp_path, run, "--steps", 2, "--preflight")
+    assert cli.main(words) == 0
     out = capsys.readouterr()
     assert "step 1/2  reward" in out.out and "step 2/2" in out.out and "done: " in out.out
     assert "preflight:" in out.err
     assert cli.main(["train", "--resume", run, "--steps", "3"]) == 0
     assert "resuming" in capsys.readouterr().err
     assert len(read_lines(tmp_path / "run" / "metrics.jsonl")) == 3
-    assert cli.main(["train", *SMALL, "--log-path", run]) == 2
+    assert cli.main(words) == 2
     assert "--overwrite" in capsys.readouterr().err
-    assert cli.main(["train", *SMALL, "--log-path", run, "--overwrite", "--recipe", "rloo"]) == 0
+    assert cli.main([*words, "--overwrite", "--recipe", "rloo"]) == 0
     assert cli.main(["train", "--steps", "0"]) == 2
     assert cli.main(["train", "--recipe", "drgrpo"]) == 2
     assert "did you mean 'dr_grpo'" in capsys.readouterr().err
@@ -123,21 +113,8 @@ def test_no_warning_from_start_to_report(tmp_path):
     libraries call deprecated in each other it shows to nobody. In one process: what is imported
     needs no second look."""
     run = str(tmp_path / "run")
-    small = [
-        "--steps",
-        "1",
-        "--problems-per-step",
-        "1",
-        "--rollouts",
-        "2",
-        "--max-new-tokens",
-        "8",
-        "--eval-every",
-        "1",
-        "--eval-limit",
-        "2",
-        "--no-preflight",
-    ]
+    small = "--steps 1 --problems-per-step 1 --rollouts 2 --max-new-tokens 8 --eval-every 1"
+    small = [*small.split(), "--eval-limit", "2", "--no-preflight"]
     words = (
         ["train", *small, "--log-path", run],
         ["report", run],

@@ -6,16 +6,17 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+from small_model import small_model
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate, wilson_interval
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Rollout, Sampling, greedy, stream_key, uniform_at
 from reasoning_from_scratch.tasks.judge import named_verifier
 from reasoning_from_scratch.tasks.problem_sets import load_problems
+from tests.book.stand_ins import LetterTokenizer
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i} + 1 = ?", answer=str(i + 1)) for i in range(12)]
 PIECES = ["<end>", "\\boxed{", "}", " 1", " 2", " 3", " 4", " so", " then", "\n", "?", "="]
@@ -34,10 +35,7 @@ class PieceTokenizer:
 
 
 def random_model(seed=0):
-    sizes = {"vocab_size": len(PIECES), "context_length": 512, "emb_dim": 16, "n_heads": 2}
-    sizes |= {"n_layers": 2, "hidden_dim": 24, "head_dim": 8, "qk_norm": True, "n_kv_groups": 1}
-    torch.manual_seed(seed)
-    return Qwen3Model(sizes | {"rope_base": 10_000.0, "dtype": torch.float32}).eval()
+    return small_model(len(PIECES), seed, context_length=512)
 
 
 def scripted(model, prompts, sampling, *, streams, **options):
@@ -74,22 +72,18 @@ def as_sample(text, finished=True):
     )
 
 
-class LetterTokenizer:
-    eos_token_id = 0
-
-    def encode(self, text):
-        return [ord(letter) for letter in text]
-
-    def decode(self, ids):
-        return "".join(map(chr, ids))
-
-
 FIELDS = fields(Sampling)
 
 
 @pytest.fixture
 def script(monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", scripted)
+    """Puts a function in place of `generate_each`: the one above, until another one is given."""
+
+    def install(function):
+        monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", function)
+
+    install(scripted)
+    return install
 
 
 def run(out_path=None, problems=PROBLEMS, **changes):
@@ -133,11 +127,11 @@ def test_a_row_says_what_happened(script):
     assert {row["extracted"] for row in rows} >= {"", "99"}
 
 
-def test_only_the_box_counts_unless_a_fallback_is_named(monkeypatch):
+def test_only_the_box_counts_unless_a_fallback_is_named(script):
     def unboxed(model, prompts, sampling, **options):
         yield 0, [as_sample("It is 5.")]
 
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", unboxed)
+    script(unboxed)
     options = {"problems": [Problem("x", "2 + 3", "5")], "rollouts": 1}
     assert run(**options).accuracy == 0.0
     assert run(**options, fallback="number_then_full").accuracy == 1.0
@@ -199,17 +193,14 @@ def dying(after):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, seed):
+def test_killed_anywhere_and_resumed_gives_the_same_file(script, tmp_path, seed):
     draw = random.Random(seed)
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", scripted)
     whole = tmp_path / "whole.jsonl"
     expected = run(whole)
 
     path, asked = tmp_path / "killed.jsonl", []
     for _ in range(draw.randint(1, 3)):
-        monkeypatch.setattr(
-            "reasoning_from_scratch.rollouts.generate_each", dying(after=draw.randint(1, 3))
-        )
+        script(dying(after=draw.randint(1, 3)))
         with pytest.raises(Killed):
             run(path)
         content = path.read_bytes()  # a kill may also cut the last lines, anywhere
@@ -219,7 +210,7 @@ def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, 
         asked.append(len(prompts))
         return scripted(model, prompts, *args, **options)
 
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", counted)
+    script(counted)
     resumed = run(path)
     assert path.read_bytes() == whole.read_bytes()
     assert resumed.rows == expected.rows
@@ -232,7 +223,7 @@ def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, 
     ]
 
 
-def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
+def test_a_finished_evaluation_is_not_done_again(script, tmp_path):
     path = tmp_path / "a.jsonl"
     first = run(path)
 
@@ -240,7 +231,7 @@ def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
         assert prompts == []
         return []
 
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", nothing_to_do)
+    script(nothing_to_do)
     again = run(path)
     assert again == first  # the speed too: it is the one that was measured
 

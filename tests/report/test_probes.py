@@ -5,31 +5,16 @@ import json
 import pytest
 import torch
 from report_groups import ByteTokenizer
+from small_model import small_model
 
 from reasoning_from_scratch.problems import Problem, render_prompt
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report import record_probes
 from reasoning_from_scratch.report.probe_story import slider_data
-
-SMALL = {
-    "vocab_size": 260,
-    "context_length": 512,
-    "emb_dim": 32,
-    "n_heads": 2,
-    "n_layers": 2,
-    "hidden_dim": 48,
-    "head_dim": 16,
-    "qk_norm": True,
-    "n_kv_groups": 1,
-    "rope_base": 10_000.0,
-    "dtype": torch.float32,
-}
 
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory):
-    torch.manual_seed(0)
-    model = Qwen3Model(SMALL).eval()
+    model = small_model(260, context_length=512)
     folder = tmp_path_factory.mktemp("probed")
     problems = [Problem("a", "What is 2 + 3?", "5"), Problem("b", "And 10 - 1?", "9")]
     for step in (0, 10):
@@ -43,8 +28,7 @@ def test_probes_record_the_greedy_answer_and_its_distributions(probed):
     folder, problems = probed
     rows = [json.loads(line) for line in (folder / "probes.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 10]
-    torch.manual_seed(0)
-    model = Qwen3Model(SMALL).eval()
+    model = small_model(260, context_length=512)
     for problem, probe in zip(problems, rows[0]["probes"], strict=True):
         assert (probe["problem_id"], probe["answer"]) == (problem.id, problem.answer)
         ids = ByteTokenizer().encode(render_prompt(problem.problem))

@@ -81,6 +81,7 @@ def test_a_runs_answers_come_from_its_files(tmp_path):
 @pytest.mark.parametrize(
     "id_of",
     [
+        "p{}",
         "other/{}",
         "tiny/train/1{}",  # another problem by that name, as in an earlier edition of the world
         "tiny/test/99999{}",

@@ -7,7 +7,6 @@ from reasoning_from_scratch.report.ways import train_answers, ways_over_time
 from reasoning_from_scratch.report.ways_picture import draw_all_ways
 from reasoning_from_scratch.tiny.ways import WAYS
 from tests.report.test_ways import write_tiny_run
-from tests.report.written import write_run
 
 
 def test_a_run_has_it_in_its_page_and_as_a_file(tmp_path):
@@ -18,7 +17,3 @@ def test_a_run_has_it_in_its_page_and_as_a_file(tmp_path):
     pictures = ways_over_time(train_answers(read_run(run)))
     path = save_picture(draw_all_ways(pictures), run / "ways.png")
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_run_on_other_problems_has_no_picture(tmp_path):
-    assert train_answers(read_run(write_run(tmp_path / "run"))) == []
