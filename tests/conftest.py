@@ -68,6 +68,8 @@ SLOWEST_FIRST = """
     tests/scale/test_ray_rollouts.py
     tests/test_combinations.py
     tests/scale/test_ranks.py
+    tests/book/test_reasoning_stages.py
+    tests/book/test_gpu_gate.py
     tests/fast/test_decode_library.py
     tests/run/test_study.py
     tests/run/test_memory.py
