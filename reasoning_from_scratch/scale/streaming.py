@@ -40,40 +40,53 @@ def streaming_loop(
     first_step: int = 0,
 ) -> str:
     """Like trainer.training_loop; each step's groups come in the order of their places."""
-    streamed = full_config.problems_per_step // full_config.num_substeps  # of the first update
     for step, arriving in enumerate(sampled_steps, first_step):
         config = with_kl_coef(full_config, step)
-        groups: list[Group] = []
-        held: list[Group] = []  # whose rewards are all equal, until another group is live
-        live = False  # whether one is
-        first: list[Rollout] = []  # that have a gradient
-        sums: list[Sums] = []
-        for part in in_parts(arriving, streamed // config.num_minibatches):
-            groups += part
-            if len(groups) <= streamed:
-                set_advantages(part, config)
-                held += part
-                live = live or any(group.live for group in part)
-                if not live and config.kl == "none":
-                    continue
-                ready, held = held, []
-                rollouts_of_part, _ = prepared_update(policy, reference, ready, config, live)
-                # The divisor of their sum (tokens, perhaps) is known only once all groups are here.
-                sums += policy.forward_backward(rollouts_of_part, config, denominator=1.0)
-                first += rollouts_of_part
+        groups, rollouts, sums = gradient_on_arrival(policy, arriving, config, reference)
         observer.before_update(step, groups)
         lr = step_learning_rate(config, step)
-        numbers = rest_of_step(policy, groups, first, sums, config, lr, reference)
+        numbers = rest_of_step(policy, groups, rollouts, sums, config, lr, reference)
         stopped = observer.after_update(step, groups, numbers)
         if stopped:
             return stopped
     return ""
 
 
+def gradient_on_arrival(
+    policy: LocalPolicy,
+    arriving: Iterable[Group],
+    config: TrainConfig,
+    reference: LocalPolicy | None,
+) -> tuple[list[Group], list[Rollout], list[Sums]]:
+    """All groups of a step; of the first update the rollouts that have a gradient, which is
+    computed as they come, and its sums."""
+    streamed = config.problems_per_step // config.num_substeps  # groups of the first update
+    groups: list[Group] = []
+    held: list[Group] = []  # whose rewards are all equal, until another group is live
+    live = False  # whether one is
+    rollouts: list[Rollout] = []
+    sums: list[Sums] = []
+    for part in in_parts(arriving, streamed // config.num_minibatches):
+        groups += part
+        if len(groups) > streamed:
+            continue
+        set_advantages(part, config)
+        held += part
+        live = live or any(group.live for group in part)
+        if not live and config.kl == "none":
+            continue
+        ready, held = held, []
+        of_part, _ = prepared_update(policy, reference, ready, config, live)
+        # The divisor of their sum (tokens, perhaps) is known only once all groups are here.
+        sums += policy.forward_backward(of_part, config, denominator=1.0)
+        rollouts += of_part
+    return groups, rollouts, sums
+
+
 def rest_of_step(
     policy: LocalPolicy,
     groups: Sequence[Group],
-    first: list[Rollout],
+    rollouts: list[Rollout],
     sums: list[Sums],
     config: TrainConfig,
     lr: float,
@@ -82,7 +95,7 @@ def rest_of_step(
     """The rest of trainer.train_step after the first gradient, which lacks its denominator."""
     record = StepRecord(lr)
     share, *others = substep_groups(groups, config.num_substeps)
-    updates = [(first, loss_denominator(share, config))]
+    updates = [(rollouts, loss_denominator(share, config))]
     for share in others:
         set_advantages(share, config)
         updates.append(prepared_update(policy, reference, share, config))
