@@ -13,7 +13,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # compiles the two thousand modules of torch and its neighbors anew: five seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# About one worker per core (-n 0 runs all in this process): two threads in each would mostly wait
+# One worker per core (-n 0 runs all in this process): two threads in each of two would mostly wait
 # for each other. torch reads this when it is imported, in kernels and in all that tests start, too.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -39,14 +39,6 @@ def pytest_configure(config):
     # pyproject.toml gives a path from here; pytest may have been started in another folder.
     sanitize = config.option.nbval_sanitize_with
     config.option.nbval_sanitize_with = sanitize and str(config.rootpath / sanitize)
-
-
-@pytest.hookimpl(optionalhook=True, wrapper=True)
-def pytest_xdist_auto_num_workers(config):
-    """A fifth of `--everything` is waiting: for Ray, a rank that has died, a browser, a notebook's
-    kernel. One worker more than there are cores uses that time."""
-    cores = yield
-    return cores + 1 if config.option.everything else cores
 
 
 @pytest.hookimpl(optionalhook=True)
