@@ -158,7 +158,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("name", OF_SAMPLED_ANSWERS)
+@pytest.mark.parametrize("name", OF_SAMPLED_ANSWERS.split())
 def test_what_is_for_sampled_answers_is_refused(name):
     default = getattr(resolved(configure("sft")), name)
     value = GIVEN.get(name, not default)
