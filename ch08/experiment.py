@@ -52,7 +52,8 @@ from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.report.metrics import MIXED
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.rollouts import Group, worked_rollout
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.run.evaluations import solution_loss
 from reasoning_from_scratch.run.options import configure, resumed_config
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.run.start import train
@@ -206,19 +207,17 @@ def measured(policy: LocalPolicy, count: int) -> dict[str, float]:
     row |= {"false_steps": practiced.false_steps}
     row |= {"correct_by_mistake": practiced.correct_by_mistake}
     row |= practiced.by(lambda problem: problem.type)
-    sampled = answers_to(
-        policy, word_problems.held_out(count), Sampling(LONGEST, rollouts=8, seed=1)
-    )
+    mixed = word_problems.held_out(count)
+    sampled = answers_to(policy, mixed, Sampling(LONGEST, rollouts=8, seed=1))
     row |= {"sampled": sampled.accuracy, "pass@8": sampled.solved}
-    row |= {"solution_loss": solution_loss(policy, word_problems.held_out(count))}
-    return row | {"perplexity": perplexity(policy.model, policy.tokenizer)}
+    return row | losses(policy, mixed)
 
 
-def solution_loss(policy: LocalPolicy, problems: Sequence[Problem]) -> float:
-    """The warm start's loss, on worked solutions that it did not learn."""
+def losses(policy: LocalPolicy, problems: Sequence[Problem]) -> dict[str, float]:
+    """On worked solutions that no stage has learned, and on ordinary text."""
     shown = with_prompt(problems, PROMPT, policy.tokenizer)
-    rollouts = [worked_rollout(problem, policy.tokenizer) for problem in shown]
-    return -torch.cat(policy.logprobs(rollouts)).mean().item()
+    row = {"solution_loss": solution_loss(policy, shown)}
+    return row | {"perplexity": perplexity(policy.model, policy.tokenizer)}
 
 
 def measure_finally(options: Options, folder: Path) -> dict[str, float]:
@@ -249,8 +248,7 @@ def measure_finally(options: Options, folder: Path) -> dict[str, float]:
 
 
 def untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
-    row = {"solution_loss": solution_loss(policy, word_problems.held_out(count))}
-    row |= {"perplexity": perplexity(policy.model, policy.tokenizer)}
+    row = losses(policy, word_problems.held_out(count))
     return row | after_examples(policy, word_problems.held_out(2 * count))
 
 

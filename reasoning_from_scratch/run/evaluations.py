@@ -66,9 +66,8 @@ class Evaluations:
         solved = [problem for problem in problems if problem.solution]
         if not solved:
             return {}
-        rollouts = [worked_rollout(problem, self.policy.tokenizer) for problem in solved]
         with self.clock("eval"):
-            loss = -float(torch.cat(self.policy.logprobs(rollouts)).double().mean())
+            loss = solution_loss(self.policy, solved)
         return {f"{name}/loss": loss, "eval_loss": loss}
 
     def evaluator_numbers(self, step: int) -> dict[str, float]:
@@ -102,3 +101,9 @@ def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
         metrics[f"{name}/pass@{k}"] = fmean(pass_at_k(samples, c, k) for c in right)
     accuracy = sum(right) / len(rollouts)
     return metrics | {"eval_acc": accuracy, "eval_problems": len(groups)}
+
+
+def solution_loss(policy: LocalPolicy, problems: Sequence[Problem]) -> float:
+    """The supervised loss on the problems' solutions, in nats per token."""
+    rollouts = [worked_rollout(problem, policy.tokenizer) for problem in problems]
+    return -float(torch.cat(policy.logprobs(rollouts)).double().mean())

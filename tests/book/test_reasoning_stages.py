@@ -141,7 +141,7 @@ def test_the_loss_on_solutions_is_that_of_each_token_of_them():
             logprobs = policy.model(ids)[0, :-1].log_softmax(-1)
         drawn = logprobs.gather(1, ids[0, 1:, None])[-len(rollout.response_ids) :]
         losses += [-one for one in drawn.flatten().tolist()]
-    found = experiment.solution_loss(policy, problems)
+    found = experiment.losses(policy, problems)["solution_loss"]
     assert found == pytest.approx(sum(losses) / len(losses), rel=1e-5)
 
 
