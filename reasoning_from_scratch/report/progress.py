@@ -20,8 +20,9 @@ class ConsoleHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            # A message may quote what a model or a data set says.
-            tqdm.write(visible(record.getMessage()), file=sys.stderr)
+            # A message may quote what a model or a data set says. Its newline is part of the text:
+            # after Ctrl-C a newline written on its own would be missing.
+            tqdm.write(visible(record.getMessage()) + "\n", file=sys.stderr, end="")
         except OSError:
             mute_console()
 

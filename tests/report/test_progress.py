@@ -65,6 +65,19 @@ def test_the_log_is_shown_once_and_cannot_act_on_the_terminal(log, capsys):
     assert not log.propagate
 
 
+def test_ctrl_c_between_two_writes_leaves_whole_lines(log, monkeypatch):
+    pieces = []
+
+    class Console(io.StringIO):
+        def write(self, text):
+            pieces.append(text)
+
+    monkeypatch.setattr(sys, "stderr", Console())
+    show_log()
+    log.info("a line")
+    assert [piece for piece in pieces if piece] == ["a line\n"]
+
+
 def test_the_log_of_a_console_that_is_gone_ends_no_run(log, closed_pipe, monkeypatch):
     monkeypatch.setattr(sys, "stderr", closed_pipe)
     show_log()
