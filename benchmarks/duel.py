@@ -28,7 +28,6 @@ class Work:
     rollouts: int = 8
     prompt: int = 60
     new_tokens: int = 128
-    longest: int = 1024  # of the training rows on a GPU
     grown: int = 2048  # of the curve
     problems: int = 64  # of the evaluation row
     rounds: int = 3
@@ -44,7 +43,6 @@ TOY = Work(
     rollouts=4,
     prompt=6,
     new_tokens=8,
-    longest=32,
     grown=32,
     problems=4,
     rounds=1,

@@ -34,7 +34,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import peers  # noqa: E402
 from duel import QWEN3_06B, TOY, Work, matrices, random_group, random_model, timed  # noqa: E402
-from gpu_rows import bytes_read, measured_bandwidth, peak_flops  # noqa: E402
 
 from reasoning_from_scratch.config import TrainConfig  # noqa: E402
 from reasoning_from_scratch.fast.compiled import CompiledPass  # noqa: E402
@@ -182,6 +181,22 @@ def machine(gate: Gate) -> None:
     gate.row("matrix products in bfloat16", peak_flops() / 1e12, "TFLOP/s")
     x = torch.zeros(8, device="cuda")
     gate.row("a launch", 1e3 * seconds_of(lambda: [x.add_(1) for _ in range(1000)]), "us")
+
+
+def measured_bandwidth() -> float:
+    """Bytes per second of a large copy, which reads and writes."""
+    source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    copy = lambda: [target.copy_(source) for _ in range(20)]  # noqa: E731
+    copy()
+    return 2 * 20 * source.numel() / timed(copy)
+
+
+def peak_flops() -> float:
+    """Operations per second of a large matrix product in bfloat16."""
+    matrix = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    matrix @ matrix
+    return 10 * 2 * 8192**3 / timed(lambda: [matrix @ matrix for _ in range(10)])
 
 
 def engine_of(kind: str, device: str) -> SamplingEngine:
@@ -544,6 +559,14 @@ def one_and_many(gate: Gate) -> None:
     for rows in (1, 256) if form.device == "cuda" else (1, 3):
         found = speed(gate, model, rows, "recorded", min(128, form.work.new_tokens), times=1)
         gate.row(f"{rows} rows, recorded", found, "tokens/s")
+
+
+def bytes_read(work: Work, model, batch: int) -> float:
+    """Of one decoding step: every weight once, and the keys and values of half the answer."""
+    weights = sum(w.numel() * w.element_size() for w in matrices(model))
+    cfg = model.cfg
+    per_token = 2 * cfg["n_layers"] * cfg["n_kv_groups"] * cfg["head_dim"] * 2
+    return weights + batch * per_token * (work.prompt + work.new_tokens / 2)
 
 
 def large(gate: Gate) -> None:

@@ -5,7 +5,7 @@ In a clone of the repository, with peers that are no dependency of the project:
     uv run --with transformers --with trl benchmarks/run.py
 
 Without peers, their rows show our side only. `--only NAME ...` runs some rows, `--list` names
-them. Grading is measured on data/math500_test.json where that file is there.
+them. What a GPU can do is measured by gpu_gate.py.
 """
 
 import argparse
@@ -20,10 +20,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import gpu_rows  # noqa: E402
 import peers  # noqa: E402
 import qwen_rows  # noqa: E402
-import start_rows  # noqa: E402
 import tiny_rows  # noqa: E402
 from duel import FULL, TOY, Result, Work  # noqa: E402
 
@@ -35,10 +33,6 @@ ROWS: dict[str, Callable[[Work], Iterable[Result]]] = {
     "quickstart": tiny_rows.quickstart,
     "evaluation": tiny_rows.evaluation,
     "growth": qwen_rows.growth,
-    "grading": start_rows.grading,
-    "start": start_rows.start,
-    "gpu-sampling": gpu_rows.gpu_sampling,
-    "gpu-training": gpu_rows.gpu_training,
 }
 HEADS = ["what", "ours", "peer", "ratio", "target", "met"]
 

@@ -23,10 +23,8 @@ def lines_of(capsys, *names):
     return capsys.readouterr().out.splitlines()
 
 
-# "start" and "quickstart" start Pythons, test_cli.py and test_quickstart.py have those.
-@pytest.mark.parametrize(
-    "name", [name for name in run.ROWS if name not in ("start", "quickstart", "memory")]
-)
+# "quickstart" starts a Python of its own: test_quickstart.py has that.
+@pytest.mark.parametrize("name", [name for name in run.ROWS if name != "quickstart"])
 def test_a_row_runs_at_toy_size(name, capsys):
     lines = lines_of(capsys, name)
     assert "not installed: transformers, trl" in lines[0]

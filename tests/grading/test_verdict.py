@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from grading_report import labelled_pairs
 
 from reasoning_from_scratch.ch03 import (
     equality_check,
@@ -24,6 +23,7 @@ from reasoning_from_scratch.grading import (
 )
 from reasoning_from_scratch.grading.limits import TooBig, Unparsed
 from reasoning_from_scratch.grading.verdict import decide
+from tests.grading.labelled_pairs import labelled_pairs
 
 FOLDER = Path(__file__).parent / "pairs"
 SETS = {path.stem: list(labelled_pairs(path)) for path in sorted(FOLDER.glob("*.txt"))}
