@@ -32,6 +32,7 @@ from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.forest import forest_plot
 from reasoning_from_scratch.report.picture_files import save_picture
 from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.option_checks import flag
 from reasoning_from_scratch.run.options import PRESETS, configure, preset, recipe_row
 from reasoning_from_scratch.run.origin import weights_mark
 from reasoning_from_scratch.run.study import (
@@ -48,7 +49,7 @@ from reasoning_from_scratch.text import aligned, counted
 
 @dataclass
 class CompareOptions:
-    """Options of `rfs compare`; None means the default of `rfs train`."""
+    """Options of `rfs compare`; None means what the recipe says, or the default of `rfs train`."""
 
     recipes: tuple[str, ...] = ("grpo", "dr_grpo", "dapo")
     """Rows of `rfs recipes`, or your own, FILE.py:NAME."""
@@ -148,12 +149,29 @@ def check_options(options: CompareOptions) -> None:
         raise UserError("--lrs needs one or more learning rates, each once")
     if options.baseline not in (None, *options.recipes):
         raise UserError(f"--baseline {options.baseline} is not in --recipes: add it there")
+    shared = shared_settings(options)
     for recipe in options.recipes:
-        if recipe_row(recipe).changes.get("objective") == "cross_entropy":
+        changes = recipe_row(recipe).changes
+        if changes.get("objective") == "cross_entropy":
             raise UserError(
                 f"--recipe {recipe} learns from worked solutions and samples nothing, so there are "
                 "no rollouts to compare: train it with rfs train"
             )
+        for name in sorted(changes.keys() & shared.keys()):
+            if changes[name] != shared[name]:
+                raise UserError(
+                    f"{recipe} sets {name} to {changes[name]}, but all recipes of a comparison "
+                    f"have the same, {shared[name]}: take it out of the recipe, or use the "
+                    f"option {flag(name)}"
+                )
+
+
+def shared_settings(options: CompareOptions) -> dict[str, object]:
+    """What all recipes have in common: the options that were given or have a default, and the
+    problems in any case."""
+    fields = vars(TrainConfig()).keys() & vars(options).keys()
+    values = {name: getattr(options, name) for name in fields}
+    return {k: v for k, v in values.items() if v is not None or k == "problems"}
 
 
 def rates(options: CompareOptions) -> tuple[float | None, ...]:
@@ -166,13 +184,11 @@ def asked_trials(options: CompareOptions) -> list[Trial]:
 
 def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
     """The configuration of a trial's run."""
-    shared = vars(TrainConfig()).keys() & vars(options).keys()
-    chosen = {name: getattr(options, name) for name in shared}
-    # All recipes get the same budget: these options override what a recipe sets.
+    rate = {} if trial.lr is None else {"lr": trial.lr}  # else the recipe's, or the model's
     return configure(
         str(trial.arm),
-        **chosen,
-        lr=trial.lr,
+        **shared_settings(options),
+        **rate,
         seed=trial.seed,
         rolling_every=options.eval_every,
         num_groups_to_log=0,

@@ -102,6 +102,8 @@ class RunFolder:
             used = self.used()
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is not a folder; choose another --log-path")
+        if used and self.holds_model():
+            raise UserError(f"{self.path} holds a model; choose another --log-path")
         if used and not overwrite:
             raise UserError(f"{self.path} already holds a run; {advice.format(self.in_a_shell)}")
 
@@ -121,6 +123,10 @@ class RunFolder:
 
     def used(self) -> bool:
         return any(map(self.has, TRACES))
+
+    def holds_model(self) -> bool:
+        """Whether its config.json is that of a model, as in transformers' format."""
+        return "model_type" in read_values(self.path / "config.json")
 
     def has(self, name: str) -> bool:
         return (self.path / name).exists()
@@ -200,6 +206,11 @@ class RunFolder:
     def first_values(self) -> dict:
         path = self.path / "config.json"
         values = read_values(path)
+        if self.holds_model():
+            raise UserError(
+                f"{self.path} holds a model, not a run; to train it: --model {self.in_a_shell} "
+                "--log-path FOLDER"
+            )
         if not values:
             raise UserError(
                 f"{path} is damaged: it is not JSON"

@@ -1,7 +1,7 @@
 """Comparing recipes: equal budgets, a table whose numbers can be checked, runs that are kept."""
 
 import csv
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,14 @@ from toy import saved, toy_model, toy_tokenizer
 from reasoning_from_scratch.commands.compare import (
     ENTROPY,
     CompareOptions,
+    asked_config,
     at_best_rate,
     compare_command,
     markdown,
     table_row,
 )
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run.study import Trial
 from tests.run.test_interrupts import press_at
 
 # The problems to train on are those to evaluate on.
@@ -184,6 +186,28 @@ def test_bad_requests():
         compare_command(CompareOptions(lrs=(1e-4, 1e-4)))
     with pytest.raises(UserError, match="--baseline rloo"):
         compare_command(CompareOptions(baseline="rloo"))
+
+
+OWN = """
+reward = lambda text, problem: 0.5
+half = {"reward": f"{__file__}:reward", "lr": 3e-3, "max_new_tokens": 3}
+many = {"rollouts": 64}
+elsewhere = {"problems": "tiny"}
+"""
+
+
+def test_what_a_recipe_of_your_own_sets(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    own = [f"{tmp_path}/own.py:{name}" for name in ("half", "many", "elsewhere")]
+    asked = options(tmp_path, recipes=own[:1], max_new_tokens=None)
+    config = asked_config(asked, Trial(own[0], None, 0))
+    assert config.reward == f"{tmp_path}/own.py:reward"
+    assert (config.lr, config.max_new_tokens, config.rollouts) == (3e-3, 3, 4)
+    assert asked_config(asked, Trial(own[0], 0.1, 0)).lr == 0.1  # of --lrs
+    with pytest.raises(UserError, match="many sets rollouts to 64, .* --rollouts"):
+        compare_command(replace(asked, recipes=own[1:2]))
+    with pytest.raises(UserError, match="elsewhere sets problems to tiny"):
+        compare_command(replace(asked, recipes=own[2:]))
 
 
 def run(*accuracies, correct=0.5):

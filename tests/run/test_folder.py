@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy import toy_config, toy_world, train
+from toy import saved, toy_config, toy_model, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS
@@ -89,6 +89,17 @@ def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
     assert len(read_lines(tmp_path / "run" / "metrics.jsonl")) == 1
     assert not (tmp_path / "run" / "train_iteration_000001.html").exists()
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_a_model_is_not_taken_for_a_run(tmp_path):
+    """Nor is it overwritten: both have a config.json."""
+    model = saved(toy_model(), toy_tokenizer(tmp_path), tmp_path)
+    before = (Path(model) / "config.json").read_text()
+    with pytest.raises(UserError, match="not a run; .* --model"):
+        resumed_config(model)
+    with pytest.raises(UserError, match="holds a model"):
+        train(toy_config(tmp_path, log_path=str(model), overwrite=True))
+    assert (Path(model) / "config.json").read_text() == before
 
 
 def test_overwrite_leaves_what_a_link_leads_to(tmp_path):
