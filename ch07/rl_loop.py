@@ -4,9 +4,10 @@
     python ch07/rl_loop.py --model base    # Qwen3-0.6B on grade-school problems, on a GPU
 
 The package provides the model, the sampler and the grader. Everything that makes it reinforcement
-learning is here. What the library's trainer adds: checkpoints that resume, reports, KL,
-clipping, several updates per batch, memory limits; and by default it divides an advantage by the
-group's spread and averages over an answer's tokens.
+learning is here. What the library's trainer adds: checkpoints that resume, reports, KL, a
+clipped ratio, several updates per batch, memory limits, problems in a new order in each epoch. By
+default it also divides an advantage by the group's spread, averages over an answer's tokens, and
+clips the gradient's norm at 1.
 """
 
 import json

@@ -29,7 +29,7 @@ Aggregate = Literal["sum", "constant", "sequence", "token"]
 KL = Literal["none", "reward", "token", "k2", "k3"]
 OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
 # Objectives that bound how far the updates of one step may go; their ratio is p / p_start. The
-# others use the ratio to the sampler's own probability.
+# others use the ratio to the sampler's own probability, unless an importance weight corrects that.
 CLIPPING = ("ppo", "cispo", "gspo")
 
 

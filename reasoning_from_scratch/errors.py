@@ -25,9 +25,13 @@ class PromptTooLong(UserError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Suggests the nearest known name, because most unknown names are typos."""
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, n=1)
-    guess = f": did you mean {near[0]!r}?" if near else "."
+    guess = did_you_mean(name, known) or "."
     return UserError(f"unknown {kind} {name!r}{guess} Expected one of: {', '.join(known)}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    return f": did you mean {near[0]!r}?" if near else ""
 
 
 def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:

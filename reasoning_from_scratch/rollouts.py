@@ -40,12 +40,13 @@ class Group:
 
     @property
     def uniform(self) -> bool:
-        """All rewards equal: no rollout is better than another, so they teach nothing."""
+        """All rewards equal: no rollout is better than another of its group."""
         return min(self.rewards) == max(self.rewards)
 
     @property
-    def mixed(self) -> bool:
-        """Some answers are correct, others are not. Lengths and format do not matter here."""
+    def solved_sometimes(self) -> bool:
+        """Some answers are correct, others are not, or less so, if a verifier gives fractions.
+        Lengths and format do not matter here."""
         return len({rollout.rewards["correct"] for rollout in self.rollouts}) > 1
 
     @property
@@ -206,7 +207,7 @@ def next_problems(
     once it has enough. The result does not depend on which process samples, or where."""
     round = len(groups) // config.problems_per_step
     rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
-    mixed = sum(group.mixed for group in groups)
+    mixed = sum(group.solved_sometimes for group in groups)
     if round == rounds or mixed >= config.problems_per_step:
         return []
     return step_problems(problems, config, step, round)

@@ -637,9 +637,11 @@ class RunningBatch:
 
 def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
     """Raise a UserError for what cannot be sampled."""
+    if sampling.max_new_tokens is None:
+        raise UserError("how long may an answer be? Give max_new_tokens")
     for name, good in (
         ("rollouts", sampling.rollouts >= 1),
-        ("max_new_tokens", (sampling.max_new_tokens or 0) >= 1),
+        ("max_new_tokens", sampling.max_new_tokens >= 1),
         ("temperature", 0 <= sampling.temperature < math.inf),
         ("top_p", 0 < sampling.top_p <= 1),
         ("top_k", sampling.top_k >= 0),

@@ -306,7 +306,10 @@ def _eos_token_by_file_name(name: str) -> str:
 
 def _read_tokenizer(path: Path) -> Tokenizer:
     if not path.is_file():
-        raise UserError(f"there is no tokenizer file {path}; download_qwen3_small fetches Qwen3's")
+        raise UserError(
+            f"there is no tokenizer file {path}: copy tokenizer.json from the model that this one "
+            "was trained from (download_qwen3_small fetches Qwen3's)"
+        )
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for any file it cannot parse

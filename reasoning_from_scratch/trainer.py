@@ -175,7 +175,7 @@ def chosen_groups(groups: Sequence[Group], config: Problems) -> list[Group]:
     the first ones with both correct and incorrect answers. (In a group with only incorrect
     answers, an overlong penalty would favor the shortest.)"""
     if config.active_sampling:
-        return [group for group in groups if group.mixed][: config.problems_per_step]
+        return [group for group in groups if group.solved_sometimes][: config.problems_per_step]
     return list(groups)
 
 
@@ -263,7 +263,7 @@ def prepared_update(
 def groups_with_gradient(
     groups: Sequence[Group], config: Loss, others_live: bool = False
 ) -> Sequence[Group]:
-    """The groups to train on. If a group's rewards are all equal, its policy term has no gradient.
+    """The groups to train on. Without a nonzero advantage, a group's policy term has no gradient.
     A KL term still has one and, once weights have moved, so does dro's penalty on moving away from
     the sampler; but that alone makes no update: without a live group, nothing is trained."""
     if config.kl != "none":

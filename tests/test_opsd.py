@@ -80,7 +80,7 @@ def test_without_solutions_or_a_penalty_it_is_refused(world, tmp_path):
     with pytest.raises(UserError, match="--kl-solution True does nothing"):
         resolved(configure("grpo", kl_solution=True))
     world["problems"] = [Problem("p", "ab", "1")] * 4
-    with pytest.raises(UserError, match="every problem has no worked solution"):
+    with pytest.raises(UserError, match="all problems have no worked solution"):
         train(toy_config(tmp_path / "run", **OPSD), quiet=True, **world)
 
 

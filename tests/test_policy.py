@@ -228,3 +228,19 @@ def test_a_policy_of_ones_own_is_loaded_trained_and_saved(tmp_path):
     saved, _ = load_model_and_tokenizer(policy.save(tmp_path / "mine"), "cpu")
     ids = torch.tensor([rollouts[0].prompt_ids])
     torch.testing.assert_close(saved(ids), policy.model(ids), rtol=1e-4, atol=1e-4)
+
+
+def test_a_loop_of_ones_own_trains_on_what_was_sampled():
+    """At the temperature of its configuration, and over the tokens that top-k kept."""
+    config = TrainConfig(max_new_tokens=8, rollouts=2, temperature=0.7, top_k=5, lora_rank=2)
+    policy = Policy.load("tiny", config, device="cpu")
+    sizes = {True: 0, False: 0}
+    for weight in policy.model.parameters():
+        sizes[weight.requires_grad] += weight.numel()
+    assert 0 < sizes[True] < sizes[False] / 10
+    groups = policy.sample(load_problems("tiny", limit=2), config)
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    for rollout, found in zip(rollouts, policy.logprobs(rollouts), strict=True):
+        torch.testing.assert_close(found, torch.tensor(rollout.logprobs), rtol=0, atol=1e-4)
+    with pytest.raises(UserError, match="0.7, .* sampled at 1: "):
+        policy.forward_backward(rollouts, replace(config, temperature=1.0), 1.0)

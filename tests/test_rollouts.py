@@ -193,7 +193,7 @@ def test_active_sampling_asks_for_more_and_gives_up(world, tmp_path):
     assert [group.rollouts[0].place[0] for group in groups] == list(range(8))
     correct = iter([0.0] * 16 + [0.0, 1.0] * 50)
     (groups,) = on_policy_rollouts(*given, lambda *_: {"correct": next(correct)})
-    assert len(groups) == 4 and sum(group.mixed for group in groups) == 2
+    assert len(groups) == 4 and sum(group.solved_sometimes for group in groups) == 2
 
 
 def test_active_sampling_looks_at_correctness_alone(world, tmp_path):

@@ -81,6 +81,9 @@ OPTIONS = {
 }
 SLOW = ("compare", "export", "push", "playground", "book", "doctor")  # these import torch, too
 
+# Whether a command's model is its first word or comes after --model: people try both.
+MODEL_FIRST, MODEL_NAMED = ("export", "push"), ("evaluate", "chat")
+
 START_OF_PATH = re.compile(r"^((?:-*[\w-]+=)?)~(?=[/\\]|$)")  # ~/x, --flag=~/x, flag=~/x
 
 
@@ -93,8 +96,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[0] == "--version":
         print(__version__)
         return 0
-    name, rest = argv[0], argv[1:]
+    name, rest = argv[0], with_model_in_place(argv[0], argv[1:])
     return guarded(f"rfs {name}", lambda: run_command(name, rest))
+
+
+def with_model_in_place(name: str, args: list[str]) -> list[str]:
+    if name in MODEL_NAMED and args and not args[0].startswith("-"):
+        return ["--model", *args]
+    if name in MODEL_FIRST and "--model" in args[:-1]:
+        at = args.index("--model")
+        return [args[at + 1], *args[:at], *args[at + 2 :]]
+    return args
 
 
 def run_script(function: Callable, words: bool = False) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -166,7 +167,7 @@ def check_options(options: CompareOptions) -> None:
                 )
 
 
-def shared_settings(options: CompareOptions) -> dict[str, object]:
+def shared_settings(options: CompareOptions) -> dict[str, Any]:
     """What all recipes have in common: the options that were given or have a default, and the
     problems in any case."""
     fields = vars(TrainConfig()).keys() & vars(options).keys()
@@ -184,7 +185,8 @@ def asked_trials(options: CompareOptions) -> list[Trial]:
 
 def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
     """The configuration of a trial's run."""
-    rate = {} if trial.lr is None else {"lr": trial.lr}  # else the recipe's, or the model's
+    # If none is given: the recipe's, or what suits the model.
+    rate: dict[str, Any] = {} if trial.lr is None else {"lr": trial.lr}
     return configure(
         str(trial.arm),
         **shared_settings(options),

@@ -87,7 +87,7 @@ def preflight_summary(
         pass_at_g=mean(any(row["correct"] for row in group) for group in answered),
         cutoff_share=mean(not row["stopped"] for row in rows),
         parse_rate=mean(row["parsed"] for row in rows),
-        live_share=mean(group.mixed for group in groups),
+        live_share=mean(group.solved_sometimes for group in groups),
         mean_length=mean(row["tokens"] for row in rows),
         tokens_per_sec=sum(row["tokens"] for row in rows) / seconds,
         sampling_seconds=seconds,

@@ -66,7 +66,7 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
     (
         "Groups",
-        "only mixed groups carry a learning signal",
+        "mixed: rewards differ, so there is something to learn",
         {
             "env/all/by_group/frac_mixed": "mixed",
             "env/all/by_group/frac_all_good": "all good",

@@ -210,5 +210,5 @@ def _tiles(groups: Sequence[Group]) -> list[tuple[str, str]]:
         tiles.append(("read, not sampled", f"{forced / count:.1f}"))
     tiles.append(("cut off", f"{sum(not r.finished for r in rollouts) / count:.0%}"))
     if count > len(groups):
-        tiles.append(("groups with signal", f"{mixed} of {len(groups)}"))
+        tiles.append(("mixed groups", f"{mixed} of {len(groups)}"))
     return tiles

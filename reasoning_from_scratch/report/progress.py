@@ -91,8 +91,8 @@ def summary(row: dict) -> str:
     """The numbers to watch, in one line. The loss is among them when training on worked solutions;
     in RL it says little."""
     reward, correct = row["env/all/reward/total"], row.get("env/all/correct")
-    live = row.get("env/all/by_group/frac_mixed")
-    sampled = live is not None
+    mixed = row.get("env/all/by_group/frac_mixed")
+    sampled = mixed is not None
     words = {
         "loss": None if sampled else row["optim/loss"],
         "held-out loss": row.get("eval_loss"),
@@ -100,7 +100,7 @@ def summary(row: dict) -> str:
         # Shown if the reward has other parts as well.
         "correct": correct if sampled and correct != reward else None,
         "tokens": row["env/all/ac_tokens_per_turn"],
-        "live": live,
+        "mixed": mixed,  # groups whose rewards differ
         "eval": row.get("eval_acc"),
     }
     shown = {name: value for name, value in words.items() if value is not None}

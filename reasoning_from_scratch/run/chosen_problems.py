@@ -183,7 +183,7 @@ def without_faults(
     for fault, good in checks:
         kept = [problem for problem in problems if good(problem)]
         if not kept:
-            raise UserError(f"every problem has {fault}, such as {problems[0].where}")
+            raise UserError(f"all problems have {fault}, such as {problems[0].where}")
         if len(kept) < len(problems):
             example = next(problem.where for problem in problems if not good(problem))
             count = f"{len(problems) - len(kept):,} of {len(problems):,} problems"

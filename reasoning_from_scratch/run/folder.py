@@ -226,6 +226,10 @@ class RunFolder:
         unknown = sorted(set(values) - set(after) - FORMER - {"start", "versions", "resumed"})
         if unknown:
             log.warning("config.json: ignoring %s, unknown to this version", ", ".join(unknown))
+        before = to_json(self.read_config())
+        now = [f"{k} {before[k]} -> {v}" for k, v in changed.items() if k not in (*PLACES, "steps")]
+        if now:
+            log.info("from here on: %s", ", ".join(now))
         values.setdefault("resumed", []).append(
             {"step": step, "changed": changed, "versions": versions()}
         )

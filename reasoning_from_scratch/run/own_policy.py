@@ -1,15 +1,22 @@
 """A policy for your own experiments, opened by a model's name: `Policy.load("tiny")`."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from reasoning_from_scratch.config import Optim, TrainConfig
+from torch import Tensor
+
+from reasoning_from_scratch.config import Loss, Sampling, TrainConfig
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, merged
-from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.policy import LocalPolicy, Sums
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Group, Judge, Rollout
 
 
 class Policy(LocalPolicy):
@@ -20,12 +27,39 @@ class Policy(LocalPolicy):
         cls, model: str, config: TrainConfig | None = None, device: str = "auto", lora_rank: int = 0
     ) -> "Policy":
         """`model` is what --model takes: tiny, smollm2, OWNER/NAME, a folder, a run. `config` sets
-        the temperature of the trained log-probabilities, and the size of a micro-batch."""
-        place = trusted_device(device)
+        the temperature of the trained log-probabilities, the size of a micro-batch and LoRA."""
+        config, place = config or TrainConfig(), trusted_device(device)
         weights, tokenizer = load_model_and_tokenizer(model, place, dtype=default_dtype(place))
-        if lora_rank:
-            add_lora(weights, lora_rank, Optim().lora_alpha)
+        if rank := lora_rank or config.lora_rank:
+            add_lora(weights, rank, config.lora_alpha)
         return cls(weights, AdamW(weights), config, packed_logprobs, tokenizer, FAST)
+
+    def sample(
+        self,
+        problems: Sequence[Problem],
+        config: Sampling,
+        step: int = 0,
+        places: Sequence[int] | None = None,
+        judge: Judge | None = None,
+    ) -> list[Group]:
+        if config.keep_sampling_mask is None:  # as in a run: kept where training needs it
+            config = replace(config, keep_sampling_mask=config.leaves_tokens_out)
+        return super().sample(problems, config, step, places, judge)
+
+    def forward_backward(
+        self,
+        rollouts: Sequence[Rollout],
+        config: Loss,
+        denominator: float,
+        found: list[Tensor] | None = None,
+    ) -> list[Sums]:
+        ours = self.config.train_temperature
+        if isinstance(config, TrainConfig) and config.train_temperature != ours:
+            raise UserError(
+                f"this policy computes log-probabilities at temperature {ours:g}, and the answers "
+                f"were sampled at {config.train_temperature:g}: Policy.load(MODEL, config)"
+            )
+        return super().forward_backward(rollouts, config, denominator, found)
 
     def save(self, folder: str | Path) -> Path:
         """The weights in a folder that `load`, every command and transformers open."""

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import UserError, did_you_mean
 from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
 from reasoning_from_scratch.problems import is_in_file
 from reasoning_from_scratch.recipes import Recipe
@@ -49,9 +49,11 @@ def function_from_file(name: str) -> Callable:
         raise UserError(f"{name!r} is not FILE.py:FUNCTION, as in my_task.py:reward")
     if not Path(path).is_file():
         raise UserError(f"there is no file {path}; give its path, as in ch07/my_task.py:{function}")
-    found = getattr(run_file(path), function, None)
+    defined = vars(run_file(path))
+    found = defined.get(function)
     if not callable(found):
-        raise UserError(f"{path} defines no function {function!r}")
+        near = did_you_mean(function, filter(lambda name: callable(defined[name]), defined))
+        raise UserError(f"{path} defines no function {function!r}{near}")
     return found
 
 

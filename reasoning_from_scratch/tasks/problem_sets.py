@@ -288,7 +288,9 @@ def _faults_named(data: bytes, path: Path, first_line: int) -> Iterator[None]:
         raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
-        raise UserError(f"{path}, line {line}: not valid JSON ({error.msg})") from None
+        raise UserError(
+            f"{path}, line {line}: not valid JSON ({error.msg}), the format of problem sets"
+        ) from None
     except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits
         raise UserError(f"{path}, line {first_line}: JSON that is too deep or too large") from None
 
@@ -353,8 +355,9 @@ def _text(row: dict, name: str, optional: bool = False) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value) if -math.inf < value < math.inf else value  # json.loads accepts NaN
     if not isinstance(value, str) or not (value.strip() or optional):
-        found = f"it is {json.dumps(value)[:40]}" if name in row else "it is missing"
-        raise ValueError(f"the field {name!r} must be text; {found}")
+        there = f" (there is {', '.join(row)[:100]})" if row else ""
+        found = f"it is {json.dumps(value)[:40]}" if name in row else f"it is missing{there}"
+        raise ValueError(f"the field {name!r} must be text or a number; {found}")
     if len(value) > MAX_LINE:
         raise ValueError(f"the field {name!r} has more than {MAX_LINE:,} characters")
     try:

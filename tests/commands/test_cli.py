@@ -75,6 +75,17 @@ def test_unknown_command_names_the_nearest(capsys):
     assert f"Expected one of: {', '.join(cli.COMMANDS)}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["evaluate", "nowhere"], ["chat", "nowhere", "--seed", "1"]])
+def test_a_model_may_be_the_first_word(words, capsys):
+    assert cli.main(words) == 2
+    assert "unknown model 'nowhere'" in capsys.readouterr().err
+
+
+def test_a_model_may_be_named(tmp_path, capsys):
+    assert cli.main(["export", "--to", str(tmp_path / "x"), "--model", "nowhere"]) == 2
+    assert "unknown model 'nowhere'" in capsys.readouterr().err
+
+
 def test_closed_pipe_is_quiet():
     code = "import sys; from reasoning_from_scratch.commands import cli\n"
     code += "cli.COMMANDS = {'flood': ('', '')}\n"

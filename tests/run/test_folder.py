@@ -91,6 +91,15 @@ def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
 
 
+def test_the_log_says_what_a_resumption_changes(tmp_path):
+    config = toy_config(tmp_path / "run", steps=2, save_every=1)
+    train(config, quiet=True, **toy_world(tmp_path))
+    changed = resumed_config(tmp_path / "run", steps=3, grad_clip=0.5)
+    train(changed, quiet=True, **toy_world(tmp_path))
+    said = (tmp_path / "run" / "logs.log").read_text()
+    assert f"from here on: grad_clip {config.grad_clip} -> 0.5\n" in said
+
+
 def test_a_model_is_not_taken_for_a_run(tmp_path):
     """Nor is it overwritten: both have a config.json."""
     model = saved(toy_model(), toy_tokenizer(tmp_path), tmp_path)

@@ -66,6 +66,7 @@ def problems():
         ("def problems(): return 5", "not iterable"),
         ("def other(): pass", "defines no function 'problems'"),
         ("problems = 7", "defines no function 'problems'"),
+        ("def problem(): pass", "'problems': did you mean 'problem'"),
         ("def problems(:", "does not run: SyntaxError"),
         ("import no_such_module", "does not run: ModuleNotFoundError"),
     ],

@@ -121,7 +121,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
 
 GOOD = json.dumps(MATH_ROW).encode() + b"\n"
 BAD_FILES = {
-    "missing problem": (GOOD + b'{"answer": "2"}', "line 2: .*'problem'.* missing"),
+    "missing problem": (GOOD + b'{"answer": "2"}', "line 2: .*'problem'.* missing .*answer"),
     "blank answer": (GOOD + b'{"problem": "p", "answer": " "}', "line 2: .*'answer'"),
     "truth value": (b'{"problem": "p", "answer": true}', "line 1: .*'answer'.* true"),
     "not a number": (b'{"problem": "p", "answer": NaN}', "line 1: .*'answer'.* it is NaN"),
