@@ -34,8 +34,9 @@ LANGUAGES = {"bash", "text", "python"}  # of fenced blocks; other ones could hid
 
 TRAIN = "--steps 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 8 --eval-limit 2 "
 TRAIN += "--num-groups-to-log 1 --no-preflight --device cpu"
-COMPARE = "--steps 1 --seeds 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 8 "
-COMPARE += "--eval-limit 2 --eval-every 1"
+IN_PROCESSES = "--steps 1 --seeds 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 8 "
+IN_PROCESSES += "--eval-limit 2 --eval-every 1"
+COMPARE = f"{IN_PROCESSES} --jobs 1"  # each process imports torch
 
 # What is added to a command so that it takes a second or two.
 SMALL = {
@@ -48,6 +49,8 @@ SMALL = {
     "rfs recipes": "",
     "rfs playground": "",
     "rfs compare": COMPARE,
+    # A recipe of one's own is looked up again in each process.
+    "rfs compare --recipes grpo ch07/my_recipe.py:recipe": IN_PROCESSES,
     "rfs plot": "",
     "rfs report": "",
     "rfs evaluate": "--limit 2 --max-new-tokens 8",
@@ -172,6 +175,9 @@ def run_here(command):
         plt.close("all")
 
 
+run_once = functools.cache(run_here)  # for what depends on the machine alone and leaves nothing
+
+
 def only_parsed(function):
     """The same signature, and nothing behind it; of `rfs train` also the values are checked. The
     class that a command's options are read into stays as it is."""
@@ -231,7 +237,9 @@ def works(command, place):
         return int(not (ROOT / command.split()[-1]).is_file())
     if FLAGS_ONLY.search(command):
         return parse_here(command)
-    return run_here(shlex.join([*shlex.split(command), *small_flags(command)]))
+    # It compiles decode.c and tries it out in a process of its own, each time.
+    run = run_once if command.startswith("rfs doctor") else run_here
+    return run(shlex.join([*shlex.split(command), *small_flags(command)]))
 
 
 @pytest.mark.parametrize("readme", READMES)
