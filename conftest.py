@@ -1,5 +1,6 @@
 """Which notebooks pytest runs: all but the exercises, whose stubs must fail (test_exercises.py)."""
 
+import gc
 import os
 import signal
 
@@ -39,6 +40,16 @@ def pytest_configure(config):
     # pyproject.toml gives a path from here; pytest may have been started in another folder.
     sanitize = config.option.nbval_sanitize_with
     config.option.nbval_sanitize_with = sanitize and str(config.rootpath / sanitize)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """All that is imported here stays: a third of the time would go into looking for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -197,6 +197,26 @@ def charts_are_drawn_where_they_are_seen():
     curves.as_svg = as_svg
 
 
+# What a power cut leaves is not tested, so a test need not wait for the disk, which takes longer than
+# a step of the toy model. Here it waits; so does whatever runs in another process.
+DURABLE = "tests/faults/"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_waits_for_the_disk():
+    fsync = os.fsync
+
+    def synced(file):
+        if os.environ.get("PYTEST_CURRENT_TEST", "").startswith(DURABLE):
+            fsync(file)
+        else:
+            os.fstat(file)  # as fsync does, it refuses what is not open
+
+    os.fsync = synced
+    yield
+    os.fsync = fsync
+
+
 @pytest.fixture(autouse=True)
 def log_is_heard():
     """A run that shows its log on the console takes it away from pytest's caplog."""
