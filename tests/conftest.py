@@ -197,8 +197,8 @@ def charts_are_drawn_where_they_are_seen():
     curves.as_svg = as_svg
 
 
-# What a power cut leaves is not tested, so a test need not wait for the disk, which takes longer than
-# a step of the toy model. Here it waits; so does whatever runs in another process.
+# What a power cut leaves is not tested, so a test need not wait for the disk, which takes longer
+# than a step of the toy model. Here it waits; so does whatever runs in another process.
 DURABLE = "tests/faults/"
 
 

@@ -5,6 +5,7 @@ import random
 import signal
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,21 @@ def trained(tmp_path, name, **changes):
     return train(settings(tmp_path, name, **changes), quiet=True, **toy_world(tmp_path))
 
 
+@pytest.fixture(scope="module")
+def calm(ray, tmp_path_factory):
+    """Two samplers that nothing disturbs: the run, and its folder. Several tests compare with the
+    same one, and each sampler that starts imports torch."""
+
+    @cache
+    def run(steps, lag=0):
+        folder = tmp_path_factory.mktemp("calm")
+        (folder / "mine.py").write_text(REWARD)
+        changes = {"sampler": "ray", "steps": steps, "max_steps_off_policy": lag}
+        return trained(folder, "run", **changes), folder / "run"
+
+    return run
+
+
 def assert_same_run(one, other):
     """The same rewards and losses at every step, the same weights at the end, bit for bit."""
     for key in ("reward/total", "optim/loss", "optim/grad_norm", "env/all/total_ac_tokens"):
@@ -73,24 +89,30 @@ def assert_same_run(one, other):
 # ---- the same run
 
 
-@pytest.mark.parametrize(
-    "changes, counts", [({}, (1, 2)), ({"num_minibatches": 2, "steps": 3}, (2,))]
-)
-def test_one_two_and_no_sampler_give_the_same_run(ray, world, tmp_path, changes, counts):
-    """The same rollouts; weights within 1e-5: fewer prompts at a time round otherwise."""
-    local = trained(tmp_path, "local", **changes)
-    for count in counts:
-        far = trained(tmp_path, f"ray{count}", sampler="ray", num_samplers=count, **changes)
+def assert_same_rollouts(tmp_path, local, *others):
+    """Weights within 1e-5: fewer prompts at a time round otherwise. How the verifier failed is told
+    by each, also from afar."""
+    assert any(row["optim/updates"] for row in local.rows)
+    for far, folder in others:
         for key in ("reward/total", "env/all/total_ac_tokens", "optim/updates"):
             assert [row[key] for row in local.rows] == [row[key] for row in far.rows], key
         for a, b in zip(local.model.parameters(), far.model.parameters(), strict=True):
             assert (a - b).abs().max() < 1e-5
-    assert any(row["optim/updates"] for row in local.rows)
-    for name in (
-        "local",
-        *(f"ray{count}" for count in counts),
-    ):  # how the verifier failed is told, also from afar
-        assert "an answer like the question" in (tmp_path / name / "logs.log").read_text()
+        assert "an answer like the question" in (folder / "logs.log").read_text()
+    assert "an answer like the question" in (tmp_path / "local/logs.log").read_text()
+
+
+def test_one_two_and_no_sampler_give_the_same_run(ray, world, tmp_path, calm):
+    local = trained(tmp_path, "local", steps=8)
+    one = trained(tmp_path, "one", sampler="ray", num_samplers=1, steps=8)
+    assert_same_rollouts(tmp_path, local, (one, tmp_path / "one"), calm(steps=8))
+
+
+def test_two_samplers_give_the_same_run_in_minibatches(ray, world, tmp_path):
+    changes = {"num_minibatches": 2, "steps": 3}
+    local = trained(tmp_path, "local", **changes)
+    two = trained(tmp_path, "two", sampler="ray", num_samplers=2, **changes)
+    assert_same_rollouts(tmp_path, local, (two, tmp_path / "two"))
 
 
 @pytest.mark.parametrize(
@@ -183,23 +205,23 @@ class Killer:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kills"),
+    ("steps", "lag", "kills"),
     [
-        ({"steps": 8}, 3),
-        pytest.param({"steps": 30}, 10, marks=pytest.mark.soak),
-        ({"steps": 6, "max_steps_off_policy": 1}, 2),
+        (8, 0, 3),
+        pytest.param(30, 0, 10, marks=pytest.mark.soak),
+        (6, 1, 2),
     ],
 )
-def test_who_dies_changes_nothing(ray, world, tmp_path, monkeypatch, changes, kills):
-    changes = changes | {"sampler": "ray"}
-    calm = trained(tmp_path, "calm", **changes)
-    receipts = random.Random(0).sample(range(3, 2 * changes["steps"]), kills)
+def test_who_dies_changes_nothing(ray, world, tmp_path, monkeypatch, calm, steps, lag, kills):
+    undisturbed, _ = calm(steps=steps, lag=lag)
+    receipts = random.Random(0).sample(range(3, 2 * steps), kills)
     killer = Killer(ray, monkeypatch, receipts)
+    changes = {"sampler": "ray", "steps": steps, "max_steps_off_policy": lag}
     stormy = trained(tmp_path, "stormy", **changes)
     assert killer.dead >= kills - 1  # two may hit the same one
     assert killer.signals or kills < 4
-    assert_same_run(calm, stormy)
-    assert killer.taken == [0, 1, 2, 3] * changes["steps"], "each group once, in its place"
+    assert_same_run(undisturbed, stormy)
+    assert killer.taken == [0, 1, 2, 3] * steps, "each group once, in its place"
 
 
 def test_samplers_that_cannot_live_end_the_run(ray, world, tmp_path, monkeypatch):
@@ -218,7 +240,8 @@ def test_samplers_that_cannot_live_end_the_run(ray, world, tmp_path, monkeypatch
 
 
 def test_a_mistake_on_a_node_is_one_line_and_no_retry(ray, world, tmp_path):
-    config = resolved(settings(tmp_path, "run", sampler="ray", reward="none.py:reward"))
+    config = settings(tmp_path, "run", sampler="ray", num_samplers=1, reward="none.py:reward")
+    config = resolved(config)
     policy = LocalPolicy(world["model"], tokenizer=world["tokenizer"])
     with pytest.raises(UserError, match="there is no file .*none.py") as error:
         next(ray_rollouts.ray_rollouts(policy, world["problems"], config))
@@ -228,10 +251,10 @@ def test_a_mistake_on_a_node_is_one_line_and_no_retry(ray, world, tmp_path):
 # ---- lag
 
 
-def test_the_lag_is_bounded_and_used(ray, world, tmp_path):
-    result = trained(tmp_path, "run", sampler="ray", max_steps_off_policy=1, steps=5)
+def test_the_lag_is_bounded_and_used(ray, world, calm):
+    result, _ = calm(steps=6, lag=1)
     lags = [row["training_client/step"] - row["sampling_client/step_mean"] for row in result.rows]
-    assert lags == [0, 1, 1, 1, 1]
+    assert lags == [0, 1, 1, 1, 1, 1]
 
 
 def test_parts():
