@@ -42,6 +42,7 @@ PLAN = {
     "steps": 20,
     "lr": 3e-4,
     "max_new_tokens": 160,
+    "keep_sampling_mask": False,  # with top-p 1 there is none: it says something in room 3 only
     "preflight": False,
     "num_groups_to_log": 0,
     "report_every": 0,
@@ -129,7 +130,7 @@ ROOMS = {
         },
     ),
     3: Room(
-        sick={"top_p": 0.6, "keep_sampling_mask": False},
+        sick={"top_p": 0.6},
         repair={"top_p": 1.0},
         answer="It was the sampling: top-p 0.6 (--top-p). Repaired: top-p 1, the whole "
         "distribution.",
