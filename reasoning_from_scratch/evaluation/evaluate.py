@@ -47,7 +47,7 @@ from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.rollouts import Group, sample_each
 from reasoning_from_scratch.sampling import Rollout, Sampling
 from reasoning_from_scratch.tasks.environments.conversation import judges_itself
-from reasoning_from_scratch.tasks.judge import verifier_of
+from reasoning_from_scratch.tasks.judge import judge_by, verifier_of
 from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.text import interactive
 from reasoning_from_scratch.tokenizer import model_stop_ids
@@ -331,9 +331,9 @@ def answer_rows(
                 "generated_text": text,
                 "extracted": extracted,
                 **(
-                    verdict_on(text, extracted, problem, verifier)
-                    if rollout.outcome is None
-                    else outcome_of(rollout)
+                    verdict_of_judge(rollout, problem, verifier)
+                    if verifier or rollout.outcome is not None
+                    else verdict_of_grader(extracted, problem)
                 ),
                 "tokens": rollout.num_sampled,
                 "stopped": rollout.finished,  # False: at the length limit or the end of the context
@@ -342,32 +342,26 @@ def answer_rows(
     return rows
 
 
-def verdict_on(
-    text: str, extracted: str | None, problem: Problem, verifier: Verifier | None
-) -> dict[str, Any]:
-    """The verdict on one answer, and the reward of your own verifier."""
-    if verifier:
-        reward, failure = verifier(text, problem)
-        return {
-            "correct": reward >= 1,
-            "parsed": not failure,
-            "reward": reward,
-            "reward_failure": failure,
-        }
+def verdict_of_grader(extracted: str | None, problem: Problem) -> dict[str, Any]:
+    """The grader's verdict on what was read from an answer."""
     verdict = answer_verdict(extracted, problem.answer) if extracted else "unparsed"
     return {"correct": verdict == "correct", "parsed": verdict in ("correct", "wrong")}
 
 
-def outcome_of(rollout: Rollout) -> dict[str, Any]:
-    """The verdict of an environment that has spoken with the model."""
-    return {
-        "correct": rollout.outcome["correct"] >= 1,
+def verdict_of_judge(
+    rollout: Rollout, problem: Problem, verifier: Verifier | None
+) -> dict[str, Any]:
+    """The verdict of a verifier, or of an environment that has talked with the model."""
+    reward = judge_by(verifier)(rollout, problem)["correct"]
+    row = {
+        "correct": reward >= 1,
         "parsed": not rollout.failure,
-        "reward": rollout.outcome["correct"],
+        "reward": reward,
         "reward_failure": rollout.failure,
-        "outcome": rollout.outcome,
-        "turns": rollout.turns,
     }
+    if rollout.outcome is None:
+        return row
+    return row | {"outcome": rollout.outcome, "turns": rollout.turns}
 
 
 # --- as the command asks for it: commands/evaluate.py ---

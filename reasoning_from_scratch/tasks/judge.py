@@ -29,13 +29,18 @@ def named_verifier(name: str | None) -> Verifier | None:
 
 
 def judge_of(config: Rewards) -> Judge:
+    """The judge of a run, as its options say."""
+    return judge_by(named_verifier(config.reward), config.reward_parts)
+
+
+def judge_by(named: Verifier | None, weights: Iterable[str] = ()) -> Judge:
     """judge(rollout, problem) -> reward parts. The first of these decides: an environment that has
-    talked with the model, the verifier of --reward, the rules of the problem's set, the grader."""
-    named = named_verifier(config.reward)
+    talked with the model, the verifier that the reader `named`, the rules of the problem's set, the
+    grader. An environment must pay the parts that have weights."""
 
     def judge(rollout: Rollout, problem: Problem) -> dict[str, float]:
         if rollout.outcome is not None:
-            return paid_by_environment(rollout, config.reward_parts)
+            return paid_by_environment(rollout, weights)
         verifier = verifier_of(problem, named)
         if verifier is None:
             return grader(rollout, problem)
