@@ -258,5 +258,5 @@ def test_problems_with_no_answer(tmp_path, answer):
     assert len(result.rows) == 2
     log = log_of(tmp_path / "run")
     assert "skipped 2 of 8 problems" in log and "no answer that the grader" in log
-    with pytest.raises(UserError, match="every problem"):
+    with pytest.raises(UserError, match="all problems have"):
         train(toy_config(tmp_path / "none"), quiet=True, **world | {"problems": without})
