@@ -161,9 +161,8 @@ def check_options(options: CompareOptions) -> None:
         for name in sorted(changes.keys() & shared.keys()):
             if changes[name] != shared[name]:
                 raise UserError(
-                    f"{recipe} sets {name} to {changes[name]}, but all recipes of a comparison "
-                    f"have the same, {shared[name]}: take it out of the recipe, or use the "
-                    f"option {flag(name)}"
+                    f"{recipe} sets {name} to {changes[name]}, but in a comparison all recipes "
+                    f"have the same: take it out of the recipe, and use {flag(name)}"
                 )
 
 
