@@ -87,6 +87,11 @@ def is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (SAVES_LIST, "metrics.jsonl"))
 
 
+def holds_model(folder: Path) -> bool:
+    """Whether its config.json is that of a model, in transformers' format. A run has one, too."""
+    return "model_type" in read_values(folder / "config.json")
+
+
 def save_by_name(run: Path, name: str, saves: list[Save]) -> Save:
     """By its name or by the number of its steps."""
     for save in saves:

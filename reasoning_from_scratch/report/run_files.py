@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.saved_models import holds_model
 from reasoning_from_scratch.tasks.own_task import evaluator_name
 from reasoning_from_scratch.text import has_shape, read_evenly, read_lines, read_values
 
@@ -100,11 +101,10 @@ def current(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_run(folder: Path) -> bool:
-    """A run may have no metrics yet. An exported model has a config.json, too: of transformers."""
+    """A run may have no metrics yet."""
     if (folder / "metrics.jsonl").exists():
         return True
-    config = folder / "config.json"
-    return config.exists() and "model_type" not in read_values(config)
+    return (folder / "config.json").exists() and not holds_model(folder)
 
 
 def newest_run(folder: Path) -> Path:

@@ -22,6 +22,7 @@ from reasoning_from_scratch import DISTRIBUTION
 from reasoning_from_scratch.config import FORMER, TrainConfig, from_json, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import sweep, write_whole
+from reasoning_from_scratch.files.saved_models import holds_model
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.checkpoints import Checkpoints
@@ -102,7 +103,7 @@ class RunFolder:
             used = self.used()
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is not a folder; choose another --log-path")
-        if used and self.holds_model():
+        if used and holds_model(self.path):
             raise UserError(f"{self.path} holds a model; choose another --log-path")
         if used and not overwrite:
             raise UserError(f"{self.path} already holds a run; {advice.format(self.in_a_shell)}")
@@ -123,10 +124,6 @@ class RunFolder:
 
     def used(self) -> bool:
         return any(map(self.has, TRACES))
-
-    def holds_model(self) -> bool:
-        """Whether its config.json is that of a model, as in transformers' format."""
-        return "model_type" in read_values(self.path / "config.json")
 
     def has(self, name: str) -> bool:
         return (self.path / name).exists()
@@ -206,7 +203,7 @@ class RunFolder:
     def first_values(self) -> dict:
         path = self.path / "config.json"
         values = read_values(path)
-        if self.holds_model():
+        if holds_model(self.path):
             raise UserError(
                 f"{self.path} holds a model, not a run; to train it: --model {self.in_a_shell} "
                 "--log-path FOLDER"

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -23,7 +25,27 @@ from reasoning_from_scratch.grading import (
 )
 from reasoning_from_scratch.grading.limits import TooBig, Unparsed
 from reasoning_from_scratch.grading.verdict import decide
-from tests.grading.labelled_pairs import labelled_pairs
+
+
+class Pair(NamedTuple):
+    """Two answers, labelled by hand: are they the same?"""
+
+    pred: str
+    truth: str
+    same: bool
+
+
+def labelled_pairs(path: Path) -> Iterator[Pair]:
+    """Lines "## kind", "? truth", "= the same ;; ...", "! not the same ;; ..."."""
+    truth = ""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        mark, _, rest = line.partition(" ")
+        if mark == "?":
+            truth = rest
+        elif mark in ("=", "!"):
+            for text in rest.split(" ;; "):
+                yield Pair(text.strip(), truth, mark == "=")
+
 
 FOLDER = Path(__file__).parent / "pairs"
 SETS = {path.stem: list(labelled_pairs(path)) for path in sorted(FOLDER.glob("*.txt"))}
