@@ -2,12 +2,10 @@
 
 import math
 import os
-import platform
 import shutil
 import subprocess
 import time
 from dataclasses import dataclass
-from importlib.metadata import distributions
 from pathlib import Path
 
 import requests
@@ -15,14 +13,9 @@ import torch
 from huggingface_hub import constants
 
 from reasoning_from_scratch import DISTRIBUTION
-from reasoning_from_scratch.fast.decode_library import (
-    FORMATS,
-    NoLibrary,
-    open_library,
-    usable_library,
-)
 from reasoning_from_scratch.fast.device import TITLES, parity_problem, resolve_device
 from reasoning_from_scratch.files.downloads import network_reason
+from reasoning_from_scratch.run.folder import versions
 from reasoning_from_scratch.text import counted
 
 GIB = 2**30
@@ -52,8 +45,10 @@ class DoctorOptions:
 
 def doctor(options: DoctorOptions) -> int:
     """Prints all findings; exit code 1 if one of them is a problem."""
-    checks = [check_package, check_device, check_dtype, check_memory, check_disk, check_compiler]
+    here = versions()
+    print(f"{DISTRIBUTION}, commit {here['git']}; Python {here['python']}; {here['machine']}")
     findings = []
+    checks = [check_device, check_dtype, check_memory, check_disk]
     for check in checks + [check_hub] * options.network:
         findings.append(check())
         print(findings[-1], flush=True)
@@ -61,17 +56,6 @@ def doctor(options: DoctorOptions) -> int:
     found = f"{counted(problems, 'problem')} found" if problems else "No problem found"
     print(f"\n{found}.")
     return int(problems > 0)
-
-
-def check_package() -> Finding:
-    """Whether this is the only reasoning_from_scratch: the book's author has another one."""
-    # This project once had that name, too. Such a distribution notes the folder it came from.
-    others = distributions(name="reasoning-from-scratch")
-    if all(other.read_text("direct_url.json") for other in others):
-        return Finding("package", "ok", f"{DISTRIBUTION} on Python {platform.python_version()}")
-    found = "the book author's package, which has the same import name, is also installed"
-    advice = "uv pip uninstall reasoning-from-scratch, then uv sync --reinstall-package"
-    return Finding("package", "problem", found, f"{advice} {DISTRIBUTION}")
 
 
 def check_device() -> Finding:
@@ -172,19 +156,6 @@ def check_disk() -> Finding:
         return Finding("disk", "ok", found)
     advice = "a 0.6B checkpoint takes 1.5 GB, 10.5 GB with the state for resuming"
     return Finding("disk", "note" if free > GIB else "problem", found, advice)
-
-
-def check_compiler() -> Finding:
-    """The C compiler, which makes sampling on a CPU faster."""
-    for dtype in FORMATS:
-        try:
-            # again: ignore the remembered result, since the compiler may have been fixed.
-            open_library(usable_library(dtype, again=True))
-        except NoLibrary as error:
-            number_format = str(dtype).removeprefix("torch.")
-            found = f"{error}" if dtype == torch.float32 else f"in {number_format}, {error}"
-            return Finding("compiler", "note", found, error.advice)
-    return Finding("compiler", "ok", "decoding in C gives torch's logits")
 
 
 def check_hub() -> Finding:

@@ -9,14 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from reasoning_from_scratch.commands.options import QuickstartOptions
 from reasoning_from_scratch.commands.plot import plot_runs
 from reasoning_from_scratch.commands.train import say_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
-from reasoning_from_scratch.fast.decode_library import load_library
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.ways import ways_before_and_after
 from reasoning_from_scratch.run.folder import RunFolder, new_folder
@@ -55,10 +52,6 @@ OPENING = {
     False: "A model with 2.2 million parameters: it can solve problems step by step, but guesses.",
     True: "The quickstart's model, on problems with more steps than any solution it has seen.",
 }
-NO_COMPILER = (
-    "Without a C compiler this takes eight times as long: install gcc (Debian, Ubuntu) or run "
-    "xcode-select --install (Mac), and start again. rfs doctor says what is missing."
-)
 CHAPTER = "ch06/ch06_main.ipynb"
 TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
 
@@ -80,8 +73,6 @@ def quickstart(options: QuickstartOptions) -> int:
     RunFolder(config.log_path).refuse_used(advice=advice)
     start = time.monotonic()
     print(OPENING[options.longer])
-    if load_library(torch.float32) is None:
-        print(NO_COMPILER)
     before = measure(*load_model_and_tokenizer(config.model))
     steps = counted(config.steps, "step")
     sizes = f"{steps} of {config.problems_per_step} problems x {config.rollouts}"

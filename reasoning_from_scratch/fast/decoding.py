@@ -17,18 +17,16 @@ float64, and 30 % of those sampled at temperature 1.
 
 import ctypes
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from pathlib import Path
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-from reasoning_from_scratch.fast.decode_library import NoLibrary, load_library, open_library
+from reasoning_from_scratch.fast.decode_library import NoLibrary, kept_library
 from reasoning_from_scratch.fast.device import seeded_model
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.qwen3 import (
@@ -366,15 +364,17 @@ class CompiledDecoder(Decoder):
         return logits
 
 
-# --- the trial of the library ---
+# --- the library ---
 
 
-def try_out(path: str, dtype: str) -> None:
-    """What fast/decode_library.py runs in a separate process."""
+@cache
+def load_library(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """decode.c for models of this number format, or None; then the log says why."""
     try:
-        print(decoding_difference(open_library(Path(path)), getattr(torch, dtype)))
-    except (NoLibrary, MemoryError) as error:
-        sys.exit(str(error))
+        return kept_library(dtype, partial(decoding_difference, dtype=dtype))
+    except NoLibrary as error:
+        log.warning("sampling is several times slower without decode.c: %s", error)
+        return None
 
 
 @torch.no_grad()

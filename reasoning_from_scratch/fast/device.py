@@ -118,7 +118,8 @@ def seeded_model(**family) -> Qwen3Model:
     """A small model for comparing processors."""
     sizes = {"vocab_size": 32, "context_length": 64, "emb_dim": 32, "hidden_dim": 64}
     heads = {"n_heads": 4, "n_kv_groups": 2, "head_dim": 32, "n_layers": 2, "qk_norm": True}
-    model = Qwen3Model({**sizes, **heads, "rope_base": 1e4, "dtype": torch.float32} | family)
+    with torch.random.fork_rng(devices=()):  # what others draw stays as it was
+        model = Qwen3Model({**sizes, **heads, "rope_base": 1e4, "dtype": torch.float32} | family)
     generator = torch.Generator().manual_seed(1)  # on the CPU: the same weights on every device
     with torch.no_grad():
         for parameter in model.parameters():

@@ -15,7 +15,6 @@ from reasoning_from_scratch.fast.decode_library import (
     FLAGS,
     FORMATS,
     compile_to,
-    load_library,
     open_library,
 )
 from reasoning_from_scratch.fast.decoding import (
@@ -23,6 +22,7 @@ from reasoning_from_scratch.fast.decoding import (
     Decoder,
     decoder_for,
     fits_decode_c,
+    load_library,
     threads,
 )
 from reasoning_from_scratch.optim.lora import add_lora
