@@ -1,5 +1,6 @@
 """The `rfs` command: a table of sub-commands, each imported only when it is called."""
 
+import gc
 import importlib
 import inspect
 import os
@@ -258,7 +259,11 @@ def say_loading(what: str) -> None:
 def load_function(target: str) -> Callable:
     """The function that "module:function" names, in this package."""
     module, function = target.split(":")
-    return getattr(importlib.import_module(f"reasoning_from_scratch.{module}"), function)
+    gc.disable()  # what is imported is no garbage; looking for some takes a quarter of the time
+    try:
+        return getattr(importlib.import_module(f"reasoning_from_scratch.{module}"), function)
+    finally:
+        gc.enable()
 
 
 def single_dataclass(function: Callable) -> type | None:
