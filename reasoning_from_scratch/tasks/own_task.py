@@ -137,7 +137,7 @@ class Verifier:
     ) -> None:
         self.function, self.seconds = function, seconds
         self.source = source  # FILE.py:FUNCTION, if it is from a file
-        self.name = in_words(function, full_name, 200)
+        self.name = full_name(function)
 
     def __call__(self, text: str, problem) -> tuple[float, str]:
         """(reward, failure): if the verifier fails, the reward is 0; if not, `failure` is ""."""

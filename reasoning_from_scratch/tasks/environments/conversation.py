@@ -153,12 +153,11 @@ def as_reply(value: Any) -> str | Results | None:
         return value
     if not isinstance(value, str):
         raise Unfit(f"replied no text: {in_words(value)}")
-    reply = str.__str__(value)  # of a subclass, the text alone
-    if len(reply) > LONGEST_REPLY:
-        raise Unfit(f"replied {len(reply):,} characters; {LONGEST_REPLY:,} are allowed")
-    if any("\ud800" <= letter <= "\udfff" for letter in reply):
-        raise Unfit(f"replied half of a surrogate pair, which is not text: {in_words(reply)}")
-    return reply
+    if len(value) > LONGEST_REPLY:
+        raise Unfit(f"replied {len(value):,} characters; {LONGEST_REPLY:,} are allowed")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise Unfit(f"replied half of a surrogate pair, which is not text: {in_words(value)}")
+    return value
 
 
 def as_rewards(value: Any) -> dict[str, float]:

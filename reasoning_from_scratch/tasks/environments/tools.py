@@ -57,7 +57,7 @@ class ToolUsers:
 
     def __init__(self, factory: Callable[[], Any]) -> None:
         self.factory = factory
-        self.name = in_words(factory, lambda made: made.__name__)
+        self.name = getattr(factory, "__name__", repr(factory))
         first, failure = called(lambda made: made, TOOL_SECONDS, factory)
         if failure:
             raise UserError(f"{self.name}(), which is to make an environment, {failure}")
