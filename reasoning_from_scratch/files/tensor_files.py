@@ -5,7 +5,7 @@ import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -48,7 +48,6 @@ SIZES = {
     "n_kv_groups": "num_key_value_heads",
 }
 SHARD_INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
-MAX_SIZE, MAX_LAYERS = 10_000_000, 1_000  # Qwen3-32B: 151,936 and 64
 SHARD = re.compile(r"[\w-][\w.-]{0,200}", re.ASCII)  # a file beside its index, never elsewhere
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 WRAPPERS = re.compile(r"^((_orig_mod|module)\.)+")  # of torch.compile, DistributedDataParallel
@@ -140,25 +139,14 @@ def _read_pth(path: Path) -> dict[str, Tensor]:
     return checked_state(state, path)
 
 
-def checked_state(found: object, path: Path) -> dict[str, Tensor]:
-    if not is_state(found):
-        raise UserError(f"{path} holds {_kind(found)}, expected a state dict of tensors")
-    for name, tensor in found.items():
-        if not tensor.is_floating_point():
-            raise UserError(f"{path}: {name} has numbers of kind {tensor.dtype}, expected a float")
+def checked_state(found: Any, path: Path) -> dict[str, Tensor]:
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds a {type(found).__name__}, expected a state dict of tensors")
+    for name, value in found.items():
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise UserError(f"{path}: {name} is {kind}, expected a tensor of floats")
     return found
-
-
-def is_state(found: object) -> TypeGuard[dict[str, Tensor]]:
-    return isinstance(found, dict) and all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()
-    )
-
-
-def _kind(found: object) -> str:
-    if isinstance(found, dict):
-        return f"a dict of {', '.join(map(str, list(found)[:4]))}"
-    return f"a {type(found).__name__}"
 
 
 def read_json(path: Path) -> dict:
@@ -301,16 +289,13 @@ def _fields(hf: Mapping, name: str) -> dict:
 def _size(hf: Mapping, name: str, origin: str | Path) -> int:
     if type(_number(hf.get(name), name, origin)) is not int:
         raise UserError(f"{origin}: expected a whole number as {name}, found {hf[name]}")
-    largest = MAX_LAYERS if name == "num_hidden_layers" else MAX_SIZE
-    if hf[name] > largest:
-        raise UserError(f"{origin}: expected {name} up to {largest:,}, found {hf[name]}")
     return hf[name]
 
 
 def _number(value: object, name: str, origin: str | Path) -> int | float:
     if value is None:
         raise UserError(f"{origin} has no {name}")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e18:
+    if not isinstance(value, (int, float)) or not 0 < value:
         raise UserError(f"{origin}: expected a number above 0 as {name}, found {value}")
     return value
 

@@ -6,7 +6,6 @@ import math
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -49,9 +48,6 @@ HELD_OUT = {
     "math-train": "math-500",
     "gsm8k": "gsm8k-test",
 }
-MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000
-MAX_LIST = 100_000_000  # bytes of a file that is one list; MATH's 12,000 problems take 12,000,000
-MAX_FILE = 1_000_000_000
 OWN_SIZE = 12_000  # problems taken from a generator that may never end
 AT_HELD_OUT = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is kept aside
 LEAST_HELD_OUT = 5  # an accuracy on fewer problems says nothing
@@ -217,82 +213,31 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
 
 
 def file_rows(path: Path) -> Iterator[tuple[str, object]]:
-    """(where, value) for each entry of a JSON list, for each nonempty line, or for each object if
-    objects span several lines."""
+    """(where, value) for each entry of a JSON list, or for each object: one a line, or over several
+    lines, as editors lay them out."""
     if not path.is_file():
         raise UserError(f"there is no file {path}; give the path of a .json or .jsonl file")
-    if path.stat().st_size > MAX_FILE:
-        raise UserError(f"{path} is larger than {MAX_FILE // 10**9} GB; split it")
-    with path.open("rb") as file:
-        start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-        file.seek(0)
-        if start.startswith(b"["):
-            yield from _entries(_read_whole(file, path), path)
-            return
-        if start.startswith(b"{") and start.partition(b"\n")[0].rstrip().endswith((b"{", b",")):
-            yield from _objects(_read_whole(file, path), path)
-            return
-        number = 0
-        while line := file.readline(MAX_LINE + 1):
-            number += 1
-            if len(line) > MAX_LINE:
-                raise UserError(f"{path}, line {number}: longer than {MAX_LINE:,} bytes")
-            if line.strip():
-                yield f"line {number}", _parse(line, path, number)
-
-
-def _read_whole(file, path: Path) -> bytes:
-    """The bytes of a file whose values end with their brackets, not with their line."""
-    data = file.read(MAX_LIST + 1)
-    if len(data) > MAX_LIST:
-        raise UserError(
-            f"{path} is over {MAX_LIST // 10**6} MB, and not a problem per line; save it as .jsonl"
-        )
-    # A problem has text; a list of empty lists would grow to 30 times its size in memory.
-    if data.count(b"[") + data.count(b"{") > 100 + len(data) // 8:
-        raise UserError(f"{path}, line 1: JSON that is too deep or too large")
-    return data
-
-
-def _entries(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
-    """The entries of a JSON list."""
-    yield from ((f"entry {n}", value) for n, value in enumerate(_parse(data, path, 1), 1))
-
-
-def _objects(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
-    """Objects one after the other, each over several lines, as editors lay them out."""
-    with _faults_named(data, path, 1):
-        text = data.decode("utf-8-sig").rstrip()
-    at, line = 0, 1
-    while at < len(text):
-        start = _SPACE.match(text, at).end()
-        line += text.count("\n", at, start)
-        with _faults_named(data, path, 1):
-            value, at = _DECODER.raw_decode(text, start)
-        yield f"line {line}", value
-        line += text.count("\n", start, at)
-
-
-def _parse(data: bytes, path: Path, first_line: int):
-    with _faults_named(data, path, first_line):
-        return json.loads(data.decode("utf-8-sig"))
-
-
-@contextmanager
-def _faults_named(data: bytes, path: Path, first_line: int) -> Iterator[None]:
-    """Reports whatever is wrong with the JSON in one line."""
+    data = path.read_bytes()
     try:
-        yield
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = first_line + data.count(b"\n", 0, error.start)
+        line = 1 + data.count(b"\n", 0, error.start)
         raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise UserError(
-            f"{path}, line {line}: not valid JSON ({error.msg}), the format of problem sets"
-        ) from None
-    except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits
-        raise UserError(f"{path}, line {first_line}: JSON that is too deep or too large") from None
+    at, line = 0, 1
+    while (start := _SPACE.match(text, at).end()) < len(text):
+        line += text.count("\n", at, start)
+        try:
+            value, at = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            why = f"not valid JSON ({error.msg}), the format of problem sets"
+            raise UserError(f"{path}, line {error.lineno}: {why}") from None
+        except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits
+            raise UserError(f"{path}, line {line}: JSON that is too deep or too large") from None
+        if isinstance(value, list):
+            yield from ((f"entry {number}", entry) for number, entry in enumerate(value, 1))
+        else:
+            yield f"line {line}", value
+        line += text.count("\n", start, at)
 
 
 # --- from a row to a problem ---
@@ -358,8 +303,6 @@ def _text(row: dict, name: str, optional: bool = False) -> str:
         there = f" (there is {', '.join(row)[:100]})" if row else ""
         found = f"it is {json.dumps(value)[:40]}" if name in row else f"it is missing{there}"
         raise ValueError(f"the field {name!r} must be text or a number; {found}")
-    if len(value) > MAX_LINE:
-        raise ValueError(f"the field {name!r} has more than {MAX_LINE:,} characters")
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -45,11 +45,11 @@ def test_cut_off_files(tmp_path, name, share):
 @pytest.mark.parametrize(
     "content, found",
     [
-        ([torch.zeros(2)], "a list"),
-        ({"model": {"tok_emb.weight": torch.zeros(2, 2)}, "step": 3}, "a dict of model, step"),
+        ([torch.zeros(2)], "holds a list"),
+        ({"model": {"tok_emb.weight": torch.zeros(2, 2)}, "step": 3}, "model is dict"),
     ],
 )
 def test_files_that_hold_something_else(tmp_path, content, found):
     torch.save(content, tmp_path / "model.pth")
-    with pytest.raises(UserError, match=f"holds {found}, expected a state dict"):
+    with pytest.raises(UserError, match=f"{found}, expected a "):
         load_state(tmp_path / "model.pth")
