@@ -112,7 +112,6 @@ RARELY_BROKEN = """
     tests/tasks/test_all_gym_tasks.py
     tests/files/test_full_size.py
     tests/run/test_study.py
-    tests/run/test_keyboard.py
     tests/run/test_memory.py
     tests/test_combinations.py
     tests/test_readmes.py

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
@@ -15,9 +16,6 @@ from typing import Any, get_type_hints
 from reasoning_from_scratch import __version__
 from reasoning_from_scratch.commands.other_words import as_flags, in_our_words
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.run.keyboard import mind_the_keyboard
-
-mind_the_keyboard()  # here, because scripts import this file before they import torch
 
 # name -> (one line of help, "module:function"). The function takes one dataclass, or typed keyword
 # arguments, which tyro turns into flags, or `argv`, the flags themselves. `rfs --help` reads only
@@ -260,10 +258,16 @@ def load_function(target: str) -> Callable:
     """The function that "module:function" names, in this package."""
     module, function = target.split(":")
     gc.disable()  # what is imported is no garbage; looking for some takes a quarter of the time
+    # Ctrl-C waits: torch swallows it while it imports numpy, and goes on without numpy.
+    held = {signal.SIGINT} if hasattr(signal, "pthread_sigmask") else set()
+    if held:
+        signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
         return getattr(importlib.import_module(f"reasoning_from_scratch.{module}"), function)
     finally:
         gc.enable()
+        if held:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
 
 
 def single_dataclass(function: Callable) -> type | None:

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from types import FrameType
 
 from reasoning_from_scratch.report.progress import mute_console, tell
-from reasoning_from_scratch.run.keyboard import importing
 
 
 class Interrupts:
     """Inside this context, these signals raise KeyboardInterrupt wherever the run `may_stop`.
 
     Sampling, evaluation and the gradient change nothing and may stop anywhere: their step is run
-    again. From the first change of the weights until the metrics are written, and while a module
-    is being imported, the step finishes first; then the run looks at `received` itself.
+    again. From the first change of the weights until the metrics are written, the step finishes
+    first; then the run looks at `received` itself.
 
     A second Ctrl-C ends the process immediately. SIGTERM and SIGHUP end it when everything is
     saved, with the exit code that shells use for them, 128 + the signal's number. Repeating them
@@ -62,7 +61,7 @@ class Interrupts:
             tell("Saving, then stopping. Press Ctrl-C again to stop immediately.")
         elif not self.several_ranks:  # torchrun sends it too when a rank died: nothing to save
             tell("Received SIGTERM: saving the work so far, then ending.")
-        if self.opened and self.may_stop() and not importing(frame):
+        if self.opened and self.may_stop():
             raise KeyboardInterrupt
 
     @contextmanager

@@ -1,6 +1,7 @@
 """The first second of a command: what is mistyped is refused, and what is loaded is said, before
 torch is imported. And what a model's loading does not import."""
 
+import signal
 import subprocess
 import sys
 
@@ -54,6 +55,30 @@ def test_what_is_mistyped_is_refused_without_torch(words, says):
     done = until_torch(*words.split())
     assert done.returncode == 2 and says in done.stderr
     assert "loading" not in done.stderr and "torch is imported" not in done.stderr
+
+
+# Runs `rfs train`, and presses Ctrl-C where torch imports a part of numpy that is needed later.
+PRESS = """
+import os, signal, sys
+
+class Pressing:
+    def find_spec(self, name, *_):
+        if name == "numpy._core._methods":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Pressing())
+from reasoning_from_scratch.commands.cli import main
+sys.exit(main(["train"]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Windows holds no signal back")
+def test_ctrl_c_during_an_import_ends_the_command(tmp_path):
+    """torch swallows a KeyboardInterrupt that comes while it imports numpy."""
+    command = [sys.executable, "-c", PRESS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stderr.endswith("\nrfs train: interrupted\n") and done.returncode == 130
+    assert not list(tmp_path.iterdir())
 
 
 def test_opening_a_model_imports_no_compiler_and_no_pictures():
