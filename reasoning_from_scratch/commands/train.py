@@ -105,10 +105,6 @@ def refuse_early(config: TrainConfig) -> None:
 def say_end(result, done: str) -> int:
     """Rank 0 prints how the run ended. Returns the exit code of the command."""
     if result.writes:
-        if not result.stopped:
-            from reasoning_from_scratch.run.checkpoints import check_holdings
-
-            check_holdings(result.folder)
         print(result.stopped or done)
     if result.stopped:
         return 130 if result.interrupted else 1

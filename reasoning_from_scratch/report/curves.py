@@ -6,7 +6,7 @@ The page embeds each chart as SVG, which is visible without a script.
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -18,10 +18,8 @@ from matplotlib.ticker import MaxNLocator
 from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.text import evenly, visible
 
-from .other_runs import OtherRun
 from .run_files import RunFiles, is_number
 
-DRAWN = 4  # other runs in a chart, each in its own color
 ROUNDING = 1e-6  # nats: a KL below this is rounding, the policies are equal
 POINTS = 500  # per line of the page; more can't be told apart
 # The bold line averages this many values, or a tenth of all; the thin one is the raw data.
@@ -40,7 +38,6 @@ class Line:
     steps: list[int]
     values: list[float]
     dots: bool = False  # measured now and then: dots, not smoothed
-    faint: bool = False  # of another run
     band: tuple[list[float], list[float]] | None = None  # low and high, smoothed like the line
 
 
@@ -132,38 +129,6 @@ def _says_something(title: str, line: Line, run: RunFiles) -> bool:
     return title != "KL" or any(abs(value) > ROUNDING for value in line.values)
 
 
-def compared(run: RunFiles, others: list[OtherRun]) -> list[Chart]:
-    """This run's curves, and faint ones of the first other runs, up to this run's planned end."""
-    panel, drawn = page_panel(), others[:DRAWN]
-    total = run.config.get("steps")
-    end = max([row["step"] + 1 for row in run.metrics] + [total if isinstance(total, int) else 0])
-    alike = [other for other in drawn if other.is_evaluated_as(run)]
-    held_out = "held out; only runs that are evaluated on the same problems"
-    charts = []
-    for title, note, line_of, shown in (
-        ("Reward", "mean over the rollouts of a step", _rewards, drawn),
-        ("Accuracy", held_out, _held_out, alike),
-    ):
-        faint = []
-        for other in drawn:  # one not shown gets an empty line, so the others keep their colors
-            rows = [row for row in other.metrics if row["step"] < end] if other in shown else []
-            faint.append(replace(line_of(rows, other.name), faint=True))
-        lines = [line_of(run.metrics, run.name), *faint]
-        if lines[0].steps and any(line.steps for line in faint):
-            charts.append(
-                Chart(title, note, lines, as_svg(panel, f"{title} of several runs", lines))
-            )
-    return charts
-
-
-def _rewards(rows: list[dict], label: str) -> Line:
-    return _metric(rows, "env/all/reward/total", label)
-
-
-def _held_out(rows: list[dict], label: str) -> Line:
-    return _evaluated([found for row in rows for found in evaluations_in(row)], "eval_acc", label)
-
-
 def _metric(rows: list[dict], name: str, label: str) -> Line:
     pairs = [(row["step"] + 1, row[name]) for row in rows if is_number(row.get(name))]
     shown = evenly(pairs, POINTS)
@@ -238,14 +203,12 @@ def draw_line(panel: Axes, line: Line, number: int) -> None:
     if few:
         every = max(1, len(line.values) // 60)
         look |= {"marker": "o", "markersize": 3.5, "markevery": every, "clip_on": False}
-    if line.faint:
-        look |= {"alpha": 0.6, "linewidth": 1}
     calm: Callable[[Sequence[float]], list[float]] = list if few else smoothed
     panel.plot(line.steps, calm(line.values), label=line.label, **look)
     if line.band:
         low, high = map(calm, line.band)
         panel.fill_between(line.steps, low, high, color=color, alpha=0.2, linewidth=0)
-    elif not few and not line.faint:
+    elif not few:
         panel.plot(line.steps, line.values, alpha=0.3, linewidth=0.8, **look)
     _from_zero(panel)
 

@@ -8,7 +8,6 @@ from reasoning_from_scratch.report.metrics import ENTROPY, REWARD, RIGHT, TOKENS
 from reasoning_from_scratch.text import evenly, shorten
 
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
-from .other_runs import OtherRun, other_runs, reached
 from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
 from .run_files import RunFiles, ends, last_train_rollouts, numbers, read_run
@@ -48,14 +47,13 @@ def write_run_report(folder: str | Path) -> Path:
 
 def run_page(folder: str | Path) -> str:
     """The page as text."""
-    from .curves import DRAWN, compared, make_charts  # matplotlib takes half a second to load
+    from .curves import make_charts  # matplotlib takes half a second to load
     from .ways_picture import way_pictures
 
     run = read_run(folder)
     answers = train_answers(run)
     charts, rows = make_charts(run), eval_rows(run)
     stories = [learned(run, name) for name in run.evals]
-    others, more = other_runs(run)
     return render(
         "run.html",
         script="run.js",
@@ -71,10 +69,6 @@ def run_page(folder: str | Path) -> str:
         way_words=WAY_WORDS,
         evals=rows,
         learned=[story for story in stories if story],
-        others=_beside(run, others),
-        others_charts=compared(run, others) if others else [],
-        others_drawn=DRAWN,
-        others_more=more,
         picked=_best_and_worst(last_train_rollouts(run, RECENT_STEPS)),
         times=_times(run.metrics),
         chosen=not_default(run.config),
@@ -150,23 +144,6 @@ def _of_different_problems(rows: list[dict]) -> list[dict]:
     for row in rows:
         first.setdefault(row["problem_id"], row)
     return list(first.values())[:PICKED]
-
-
-def _beside(run: RunFiles, others: list[OtherRun]) -> list[dict[str, Any]]:
-    """The rows for this run and the others; empty if there are no others."""
-    rows = [
-        {
-            "name": other.name,
-            "page": other.page,
-            "now": reached(other.metrics),
-            "alike": other.is_evaluated_as(run),
-            "settings": other.differences(run),
-        }
-        for other in others
-    ]
-    now = reached(run.metrics)
-    this = {"name": run.name, "page": "", "now": now, "alike": True, "settings": "this run"}
-    return [this, *rows] if rows else []
 
 
 def _times(rows: list[dict]) -> list[tuple[str, float]]:

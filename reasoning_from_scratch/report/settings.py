@@ -1,4 +1,4 @@
-"""The settings of a run: those that are not the defaults, and those in which two runs differ."""
+"""The settings of a run that are not the defaults."""
 
 from typing import Any
 
@@ -13,18 +13,13 @@ OPEN = (None, "auto")  # defaults that the model, the problems or the machine fi
 
 def not_default(config: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Name, value and default. Settings with an open default come last, and only if they are on."""
-    names = sorted(differing(DEFAULTS, config), key=lambda name: DEFAULTS[name] in OPEN)
+    changed = [name for name in DEFAULTS if config.get(name, DEFAULTS[name]) != DEFAULTS[name]]
+    names = sorted(changed, key=lambda name: DEFAULTS[name] in OPEN)
     return [
         (name, in_words(config[name]), in_words(DEFAULTS[name]))
         for name in names
         if config[name] or DEFAULTS[name] not in OPEN
     ]
-
-
-def differing(config: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The settings in which two runs differ. Those that an older run lacks count as defaults."""
-    ours, theirs = DEFAULTS | config, DEFAULTS | other
-    return [name for name in DEFAULTS if ours[name] != theirs[name]]
 
 
 def in_words(value: Any) -> str:

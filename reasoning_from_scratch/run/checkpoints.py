@@ -28,7 +28,7 @@ from reasoning_from_scratch.files.saved_models import (
     read_index,
     state_of,
 )
-from reasoning_from_scratch.files.tensor_files import load_state, save_state
+from reasoning_from_scratch.files.tensor_files import save_state
 from reasoning_from_scratch.text import as_lines, read_lines
 
 
@@ -196,22 +196,6 @@ def remove(folder: Path) -> None:
     for name in ("config.json", STATE_FILE):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def check_holdings(run: Path) -> None:
-    """Open what a run has saved, before it is reported as done."""
-    held = Checkpoints(run).read()
-    lost = [name for name in ("metrics.csv", "report.html") if not (run / name).is_file()]
-    final = [held.place(save) for save in held.saves if save.final]
-    if final:
-        load_state(final[-1])  # a file that is cut off or damaged says so here
-    else:
-        lost.insert(0, "its last weights")
-    if lost:
-        raise UserError(
-            f"{run} has finished its steps, but {' and '.join(lost)} cannot be found: rfs "
-            f"train --resume {shlex.quote(str(run))} restores what it can"
-        )
 
 
 def load_trainer_state(place: Path) -> tuple[dict[str, Tensor], dict]:

@@ -7,7 +7,6 @@ import pytest
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report import write_run_report
-from reasoning_from_scratch.report.other_runs import other_runs
 from reasoning_from_scratch.report.run_files import newest_run, read_run
 from tests.report.written import metrics_line, write_run
 
@@ -52,8 +51,6 @@ def test_what_a_resumption_changed_holds_since_then(run):
     found = read_run(run)
     assert found.config["steps"] == 8 and found.evaluators == ["first", "second"]
     assert "4 of 8 steps" in write_run_report(run).read_text("utf-8")
-    (other,), _ = other_runs(read_run(write_run(run.parent / "other")))
-    assert other.config["steps"] == 8
 
 
 def test_an_exported_model_is_no_run(run):
