@@ -217,7 +217,7 @@ def fits_decode_c(model: Qwen3Model) -> bool:
     them, for which only float32 is fine enough: bfloat16 would round LoRA away."""
     leaves = [part for part in model.modules() if not list(part.children())]
     others = {type(part) for part in model.modules()} - {type(part) for part in leaves}
-    if type(model) is not Qwen3Model or others - KNOWN or is_sharded(model) or has_hooks(model):
+    if type(model) is not Qwen3Model or others - KNOWN or has_hooks(model):
         return False
     attention_parts = [block.att for block in model.trf_blocks]
     absent = [norm for att in attention_parts for norm in (att.q_norm, att.k_norm)]
@@ -249,7 +249,7 @@ def has_lora(part: nn.Module) -> bool:
 
 def fits_graphs(model: Qwen3Model) -> bool:
     """Whether graphs.py computes what this model does: any of our dense models, with or without
-    LoRA, whose weights are all on one device and not sharded."""
+    LoRA, whose weights are all on one device."""
     parts = list(model.modules())
     weights = list(model.parameters())
     lora = [part for part in parts if has_lora(part)]
@@ -259,16 +259,12 @@ def fits_graphs(model: Qwen3Model) -> bool:
         and all(type(part) in known or is_plain_norm(part) for part in parts)
         and len(lora) in (0, 7 * len(model.trf_blocks))  # all of a block's matrices, or none
         and len({(weight.device, weight.dtype) for weight in weights}) == 1
-        and not (is_sharded(model) or has_hooks(model))
+        and not has_hooks(model)
     )
 
 
 def is_plain_norm(norm: nn.Module) -> TypeGuard[RMSNorm]:
     return type(norm) is RMSNorm and norm.qwen3_compatible and norm.shift is None
-
-
-def is_sharded(model: Qwen3Model) -> bool:
-    return any(hasattr(weight, "device_mesh") for weight in model.parameters())
 
 
 def has_hooks(model: Qwen3Model) -> bool:

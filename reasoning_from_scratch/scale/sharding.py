@@ -36,6 +36,8 @@ from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.ranks_policy import RanksPolicy
 
+ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # torch 2.6 shards on GPUs only
+
 
 def sliced_policy(
     ranks: Ranks,
@@ -44,6 +46,8 @@ def sliced_policy(
     **how,
 ) -> "SlicedPolicy":
     """A policy for a whole model, of which each rank keeps only a slice from now on."""
+    if ranks.device == "cpu" and not ON_CPU:
+        raise UserError(f"torch {torch.__version__} shards on GPUs only: install a newer one")
     slices = Slices(ranks, model)
     return SlicedPolicy(slices, ranks, model, optimizer_of and optimizer_of(slices), **how)
 

@@ -28,7 +28,6 @@ JOINING = timedelta(minutes=2)  # for all ranks to come up
 # A rank that died is noticed immediately, by its closed connection. This is for one that hangs, and
 # must be longer than any rank ever samples, evaluates or saves while the others wait for it.
 WAITING = timedelta(hours=1)
-FSDP_ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # not in torch 2.6
 
 
 def join_ranks(config: TrainConfig) -> Ranks:
@@ -47,8 +46,6 @@ def join_ranks(config: TrainConfig) -> Ranks:
         )
     check_several(config)
     device = rank_device(config.device, int(os.environ["LOCAL_RANK"]))
-    if config.shard == "fsdp" and "cuda" not in device and not FSDP_ON_CPU:
-        raise UserError(f"torch {torch.__version__} shards on GPUs only: install a newer one")
     # The count of restarts shows one only on the machine where a rank died; rank 0 knows of all.
     restarted = join(device) or restarted
     objects = dist.new_group(backend="gloo", timeout=WAITING) if "cuda" in device else None

@@ -260,19 +260,18 @@ def test_only_what_it_computes_fits_decode_c():
         {"dtype": torch.float64},
     ):
         assert not fits_decode_c(model_that_fits(**other)), other
-    lora, biased, shifted, sharded, uneven, mixed, elsewhere = (model_that_fits() for _ in range(7))
+    lora, biased, shifted, uneven, mixed, elsewhere = (model_that_fits() for _ in range(6))
     add_lora(lora, rank=2, alpha=4.0)
     assert fits_decode_c(lora)
     lora = model_that_fits(torch.bfloat16)
     add_lora(lora, rank=2, alpha=4.0)
     biased.trf_blocks[0].ff.fc1.bias = torch.nn.Parameter(torch.ones(160))
     shifted.final_norm.shift = torch.nn.Parameter(torch.ones(64))
-    sharded.final_norm.scale.device_mesh = "as FSDP2's weights have"
     uneven.final_norm.eps = 1e-3
     mixed.out_head.to(torch.bfloat16)
     other = model_that_fits()
     other.trf_blocks[0].ff.__class__ = type("WithAnotherActivation", (FeedForward,), {})
-    for model in (lora, biased, shifted, sharded, uneven, mixed, other, elsewhere.to("meta")):
+    for model in (lora, biased, shifted, uneven, mixed, other, elsewhere.to("meta")):
         assert not fits_decode_c(model)
 
 

@@ -23,7 +23,7 @@ from parallel_job import run_job
 from safetensors.torch import load_file
 from toy import toy_model
 
-from reasoning_from_scratch.scale import torchrun
+from reasoning_from_scratch.scale import sharding
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.ranks_policy import BUCKET, buckets
 from reasoning_from_scratch.text import read_lines
@@ -173,7 +173,7 @@ def with_shards(*jobs: dict) -> list[dict]:
     return [
         {"name": f"{job['name']}-fsdp", "config": job["config"] | {"shard": "fsdp"}}
         for job in jobs
-        if torchrun.FSDP_ON_CPU
+        if sharding.ON_CPU
     ]
 
 
