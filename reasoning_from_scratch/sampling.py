@@ -15,8 +15,8 @@ its rollouts start from copies of its cache. Where a rollout ends, a waiting one
     row 1  [B B b              ]      C is read as soon as its first rollout finds a row
     row 2  [B B b b b b        ]
 
-When no rollout is waiting any more, the remaining rows close the gaps and the batch shrinks (on a
-GPU, not until half of its rollouts have ended).
+When no rollout is waiting any more, the remaining rows close the gaps and the batch shrinks.
+(fast/bursts.py draws several tokens at a time on a GPU, and leaves gaps for a while.)
 
 A rollout may have a Partner that listens and speaks: an environment from tasks/. What it says
 is read in one pass, like a prompt, and marked as not drawn.
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from os.path import commonprefix
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -250,14 +250,6 @@ def sample_next_token(
 
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
 WORTH_SHARING = 128  # a separate pass for the common beginning must save this many tokens
-# Decoding steps between two looks at the drawn tokens. Looking is free on a CPU. On a GPU it means
-# waiting, so 8 steps run before we look, and if no rollout waits for a row, the next 8 have already
-# begun by then. What a rollout draws after its end is dropped.
-STEPS_PER_LOOK = {"cpu": 1}  # else 8
-# Rows without a rollout stay in the batch until at most this share of all rows has one. On a CPU an
-# empty row costs as much as any other. A GPU is as fast with 40 rows as with 64, and moving rows
-# together takes some 150 operations.
-CLOSES_GAPS_AT = {"cpu": 1.0}  # else 0.5
 NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
 
 
@@ -285,6 +277,8 @@ class SamplingEngine:
     # function that makes a rollout's Partner from its problem's number; see tasks/environments/.
     partners: Callable | None = None
     partner: Callable[[int], "Partner"] | None = None
+    # What holds the rollouts that are being sampled; None: RunningBatch, below.
+    batch: "type[RunningBatch] | None" = None
 
     def equipped(self, sampling: Sampling, tokenizer, problems: Sequence) -> "SamplingEngine":
         """The same engine with the partners that `sampling` needs, if any."""
@@ -394,31 +388,6 @@ def _read_prompts(model, decoder, prompts: list[list[int]], start: KVCache | Non
     return cache
 
 
-class Burst(NamedTuple):
-    """Tokens that all rows drew, one after the other."""
-
-    draws: list[Draw]
-    columns: list[Tensor]  # tokens, log-probabilities and entropies, each (steps, B)
-    arrived: Any  # an event on the GPU, after which `columns`, on the CPU, are filled
-
-    @classmethod
-    def of(cls, draws: list[Draw]) -> "Burst":
-        """Start to fetch them. Whoever waits for the event waits only for the work before it; what
-        the GPU is given from now on may still be running."""
-        columns = [torch.stack(values) for values in list(zip(*draws, strict=True))[:3]]
-        if not columns[0].is_cuda:
-            return cls(draws, columns, None)
-        there = [torch.empty_like(values, device="cpu", pin_memory=True) for values in columns]
-        for place, values in zip(there, columns, strict=True):
-            place.copy_(values, non_blocking=True)
-        return cls(draws, there, torch.cuda.current_stream(columns[0].device).record_event())
-
-    def fetch(self) -> list[list]:
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return [values.tolist() for values in self.columns]
-
-
 class RunningBatch:
     """The rollouts that are being sampled, and those that wait, in the order of their prompts.
 
@@ -435,7 +404,6 @@ class RunningBatch:
         self.most_rows = n_rows
         self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
         self.draw = engine.draw(model, n_rows, steps, sampling.keep_sampling_mask)
-        self.is_answered = engine.partner is not None  # a partner hears each token before the next
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
         self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
@@ -446,11 +414,9 @@ class RunningBatch:
         self.max_length = max((len(prompts[row.prompt]) + row.limit for row in waiting), default=0)
         self.rows: list[Row | None] = []
         self.cache: KVCache | None = None
-        self.ahead: Burst | None = None  # drawn for these rows, but not looked at yet
 
     def _index(self, numbers: list) -> Tensor:
-        pinned = self.device.type == "cuda"  # so that Python does not wait for the copy
-        return torch.tensor(numbers, pin_memory=pinned).to(self.device, non_blocking=pinned)
+        return torch.tensor(numbers, device=self.device)
 
     def _take(self, count: int) -> tuple[list[Row], Tensor]:
         """At most `count` waiting rows, and the rows of prompt_cache that hold their prompts."""
@@ -473,10 +439,6 @@ class RunningBatch:
     def fill(self) -> bool:
         """Give free rows to waiting rollouts, or drop the rows. False if no row is left."""
         free = [i for i, row in enumerate(self.rows) if row is None]
-        if self.ahead:  # the next burst is already drawn, for exactly these rows
-            if free:
-                self._empty(free)
-            return True
         missing = min(len(self.waiting) - len(free), self.most_rows - len(self.rows))
         if missing > 0:
             free += range(len(self.rows), len(self.rows) + missing)
@@ -509,11 +471,7 @@ class RunningBatch:
         self.positions = self._index(drawn)  # (B, 1)
 
     def _close_gaps(self, free: list[int]) -> None:
-        """Move the last rows into the free ones and shrink the batch, unless free rows cost
-        nothing."""
-        if not self._gaps_count():
-            self._empty(free)
-            return
+        """Move the last rows into the free ones and shrink the batch."""
         keep = len(self.rows) - len(free)
         holes = [i for i in free if i < keep]
         movers = [i for i in range(keep, len(self.rows)) if self.rows[i] is not None]
@@ -526,83 +484,48 @@ class RunningBatch:
         if not keep:
             self.cache = None
 
-    def _gaps_count(self) -> bool:
-        """Whether enough rows are free that computing them costs time."""
-        left = sum(row is not None for row in self.rows)
-        return left <= len(self.rows) * CLOSES_GAPS_AT.get(self.device.type, 0.5)
-
-    def _empty(self, free: list[int]) -> None:
-        """Reset these rows to length 0: else they would outgrow the limit of a row."""
-        unseen = len(self.ahead.draws) if self.ahead else 0
-        longest = max(row.tokens_read for row in self.rows if row)
-        self.cache.empty(self._index(free), longest + unseen)
-
-    @property
-    def steps_per_look(self) -> int:
-        return 1 if self.is_answered else STEPS_PER_LOOK.get(self.device.type, 8)
-
     def take_step(self) -> list[Row]:
-        """Draw a token for each row, on a GPU a few. Returns the rows whose rollouts ended."""
-        burst = self.ahead or self.decode()
-        self.ahead = self.decode(len(burst.draws)) if self._may_go_ahead(burst) else None
-        ended = self.record(burst)
-        if self.ahead and self._gaps_count():
-            ended += self.record(self.ahead)
-            self.ahead = None
+        """Draw a token for each row. Returns the rows whose rollouts ended."""
+        u = uniform_at(self.keys, self.positions)[:, 0]  # (B,)
+        draw = self.draw_next(u)
+        self.positions = self.positions + 1
+        columns = draw.tokens.tolist(), draw.logprobs.tolist(), draw.entropies.tolist()
+        ended = self.record(draw, *columns)
+        self._read_what_was_said()
         return ended
 
-    def _may_go_ahead(self, burst: Burst) -> bool:
-        """Whether the GPU gets its next steps before we look at `burst`: not if rows will be
-        refilled after it, and not if looking at it would wait for those steps, too."""
-        if self.steps_per_look == 1 or self.keeps or self.waiting:
-            return False
-        return min(row.room for row in self.rows if row) > len(burst.draws)
+    def draw_next(self, u: Tensor) -> Draw:
+        """One decoding step: every row reads its last token, and draws the next with u (B,)."""
+        logits = self.decoder(self.tokens[:, None], cache=self.cache)[:, -1]  # (B, V)
+        draw = self.draw(logits, u, *self.policy, self.cut)
+        self.tokens = draw.tokens
+        return draw
 
-    def decode(self, unseen: int = 0) -> Burst:
-        """Draw a token for each row; on a GPU a few, one after the other. `unseen`: how many draws
-        before these have not been looked at."""
-        count = min(self.steps_per_look, *(row.room - unseen for row in self.rows if row))
-        places = self.positions + torch.arange(count, device=self.device)  # (B, count)
-        u = uniform_at(self.keys, places)
-        if None in self.rows:
-            u = u * self._index([[row is not None] for row in self.rows])  # 0: no rollout there
-        self.positions = self.positions + count
-        draws = []
-        for i in range(count):
-            logits = self.decoder(self.tokens[:, None], cache=self.cache)[:, -1]  # (B, V)
-            self._note_likely(logits)
-            draws.append(self.draw(logits, u[:, i], *self.policy, self.cut))
-            self.tokens = draws[-1].tokens
-        return Burst.of(draws)
-
-    def _note_likely(self, logits: Tensor) -> None:
-        """For serve/, whose clients may ask for the most likely tokens at each position."""
-
-    def record(self, burst: Burst) -> list[Row]:
-        """Append the draws to their rollouts. Returns the rows whose rollouts ended."""
+    def record(
+        self, draw: Draw, tokens: list[int], logprobs: list[float], entropies: list[float]
+    ) -> list[Row]:
+        """Append a draw to its rollouts. Returns the rows whose rollouts ended."""
         ended = []
-        for draw, tokens, logprobs, entropies in zip(burst.draws, *burst.fetch(), strict=True):
-            kept = draw.kept_ids() if self.keeps else []
-            for i, row in enumerate(self.rows):
-                if row is None:
-                    continue  # its rollout has ended
-                rollout = row.rollout
-                if not math.isfinite(logprobs[i]):
-                    where = f"prompt {row.prompt}, after {len(rollout.response_ids)}"
-                    raise NotFinite(f"{NOT_FINITE} ({where} sampled tokens)")
-                rollout.response_ids.append(tokens[i])
-                rollout.logprobs.append(logprobs[i])
-                rollout.entropies.append(entropies[i])
-                if self.keeps:
-                    rollout.kept.append(kept[i])
-                rollout.finished = tokens[i] in self.stop_ids
-                if self._goes_on(row):
-                    continue
-                if row.partner:
-                    row.partner.leave(rollout)
-                ended.append(row)
-                self.rows[i] = None
-        self._read_what_was_said()
+        kept = draw.kept_ids() if self.keeps else []
+        for i, row in enumerate(self.rows):
+            if row is None:
+                continue  # no rollout is here
+            rollout = row.rollout
+            if not math.isfinite(logprobs[i]):
+                where = f"prompt {row.prompt}, after {len(rollout.response_ids)}"
+                raise NotFinite(f"{NOT_FINITE} ({where} sampled tokens)")
+            rollout.response_ids.append(tokens[i])
+            rollout.logprobs.append(logprobs[i])
+            rollout.entropies.append(entropies[i])
+            if self.keeps:
+                rollout.kept.append(kept[i])
+            rollout.finished = tokens[i] in self.stop_ids
+            if self._goes_on(row):
+                continue
+            if row.partner:
+                row.partner.leave(rollout)
+            ended.append(row)
+            self.rows[i] = None
         return ended
 
     def _goes_on(self, row: Row) -> bool:
@@ -723,7 +646,7 @@ def generate_each(
             groups[i].append(rollout)
             rows.append(row)
     rows.sort(key=lambda row: row.prompt)  # prompts are read in order
-    batch = RunningBatch(model, begun, rows, sampling, stop_ids, engine)
+    batch = (engine.batch or RunningBatch)(model, begun, rows, sampling, stop_ids, engine)
     unfinished = [count] * len(prompts)
     while batch.fill():
         with engine.around_step(model):

@@ -1,10 +1,13 @@
 """A random Qwen3 of a few thousand weights whose next tokens are far from evenly likely."""
 
+from dataclasses import replace
+
 import torch
 
+from reasoning_from_scratch.fast.bursts import BurstBatch
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.sampling import Sampling, generate
+from reasoning_from_scratch.sampling import PLAIN_ENGINE, Sampling, generate
 
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
 
@@ -39,3 +42,15 @@ def drawn(model, max_new_tokens=40, engine=FAST, **options):
     groups = generate(model, PROMPTS, sampling, stop_ids={0}, engine=engine)
     rollouts = [rollout for group in groups for rollout in group]
     return [r.response_ids for r in rollouts], [x for r in rollouts for x in r.logprobs]
+
+
+class AsOnAGpu(BurstBatch):
+    """The batch of a GPU, on a CPU: it draws 8 tokens before it looks, and leaves rows empty."""
+
+    def __init__(self, model, prompts, waiting, sampling, stop_ids, engine):
+        super().__init__(model, prompts, waiting, sampling, stop_ids, engine)
+        self.steps_per_look = 8 if engine.partner is None else 1
+        self.closes_gaps_at = 0.5
+
+
+IN_BURSTS = replace(PLAIN_ENGINE, batch=AsOnAGpu)

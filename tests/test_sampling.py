@@ -3,7 +3,6 @@
 import math
 import random
 from contextlib import contextmanager
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,12 +12,10 @@ from hypothesis import strategies as st
 from policy import policy_distribution
 from small_model import small_model
 
-from reasoning_from_scratch import sampling
 from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import fast_cut
 from reasoning_from_scratch.sampling import (
-    RunningBatch,
     Sampling,
     SamplingEngine,
     cut_by_sorting,
@@ -459,83 +456,6 @@ def test_what_is_raised_around_a_step_ends_the_sampling():
     with pytest.raises(InterruptedError):
         draw(PROMPTS, 4, stop_ids=set(), engine=engine)
     assert steps == [0, 1, 2]
-
-
-@pytest.mark.parametrize("max_rows", [2, 7, 64])
-def test_looking_every_few_steps_changes_nothing(monkeypatch, max_rows):
-    """As on a GPU: what rows write after they ended is dropped."""
-    options = dict(max_new_tokens=21, sample_rows=max_rows, top_p=0.9, keep_sampling_mask=True)
-
-    def drawn():
-        groups = draw(PROMPTS, 3, **options)
-        return [(s.response_ids, s.kept, s.stop_reason, len(s.logprobs)) for g in groups for s in g]
-
-    every_step = drawn()
-    monkeypatch.setitem(sampling.STEPS_PER_LOOK, "cpu", 8)
-    assert drawn() == every_step
-    monkeypatch.setitem(sampling.CLOSES_GAPS_AT, "cpu", 0.5)
-    assert drawn() == every_step
-
-
-def test_a_gpu_moves_rows_together_when_half_of_them_have_ended(monkeypatch):
-    """Rows without a rollout are computed and hold nothing: none outgrows the longest."""
-    sizes, widths = [], []
-
-    def decoder(model, rows, steps):
-        def step(tokens, cache):
-            sizes.append(len(tokens))
-            widths.append(cache.width)
-            return model(tokens, cache=cache)
-
-        step.fill_cache = model.fill_cache
-        return step
-
-    engine = SamplingEngine(decoder=decoder)
-    wanted = draw(PROMPTS, 8, max_new_tokens=30, engine=engine)
-    assert len(set(sizes)) > 5
-    monkeypatch.setitem(sampling.CLOSES_GAPS_AT, "cpu", 0.5)
-    sizes.clear()
-    widths.clear()
-    found = draw(PROMPTS, 8, max_new_tokens=30, engine=engine)
-    assert all(2 * after <= before for before, after in pairwise(sizes) if after != before)
-    assert max(widths) < max(map(len, PROMPTS)) + 30
-    assert ids(found) == ids(wanted)
-
-
-@pytest.mark.parametrize("limit", [7, 8, 17, 40])
-def test_the_next_tokens_are_drawn_before_the_last_are_looked_at(monkeypatch, limit):
-    """As on a GPU where no rollout waits for a row; the same tokens, and no row outgrows its
-    limit, however early others end."""
-    order, widths = [], []
-
-    class Noted(RunningBatch):
-        def decode(self, unseen=0):
-            order.append("draw")
-            burst = super().decode(unseen)
-            widths.append(self.cache.width)
-            return burst
-
-        def record(self, burst):
-            order.append("look")
-            return super().record(burst)
-
-    def drawn():
-        groups = draw(PROMPTS, 8, max_new_tokens=limit)
-        return [(s.response_ids, s.logprobs, s.stop_reason) for g in groups for s in g]
-
-    monkeypatch.setattr(sampling, "RunningBatch", Noted)
-    expected = drawn()
-    assert order == ["draw", "look"] * (len(order) // 2)  # on a CPU
-    monkeypatch.setitem(sampling.STEPS_PER_LOOK, "cpu", 8)
-    monkeypatch.setitem(sampling.CLOSES_GAPS_AT, "cpu", 0.5)
-    order.clear()
-    found = drawn()
-    assert [found[i][0] for i in range(len(found))] == [answer for answer, _, _ in expected]
-    for (_, logprobs, reason), (_, wanted, wanted_reason) in zip(found, expected, strict=True):
-        assert logprobs == pytest.approx(wanted, abs=1e-5) and reason == wanted_reason
-    assert order.count("draw") == order.count("look")
-    assert (order[:2] == ["draw", "draw"]) == (limit > 8)
-    assert max(widths) < max(map(len, PROMPTS)) + limit
 
 
 def test_damaged_weights_are_named():

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch import sampling as plain
+from reasoning_from_scratch.fast.bursts import BurstBatch
 from reasoning_from_scratch.fast.cut import fast_cut
 from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads, draw_for
 from reasoning_from_scratch.problems import Problem
@@ -17,6 +18,7 @@ FAST = SamplingEngine(
     draw=draw_for,
     around_step=decoding_threads,
     partners=partners_of,
+    batch=BurstBatch,
 )
 
 

@@ -3,16 +3,18 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from reasoning_from_scratch.fast.bursts import BurstBatch
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.sampling import (
+    Draw,
     Partner,
     Rollout,
     Row,
-    RunningBatch,
     Sampling,
     SamplingEngine,
     read_start,
@@ -21,7 +23,7 @@ from reasoning_from_scratch.sampling import (
 MANY_STEPS = 2**30
 
 
-class OpenBatch(RunningBatch):
+class OpenBatch(BurstBatch):
     """A batch that rollouts may join between two tokens: `generate` knows all of its prompts
     before it begins, a server does not. All of its rollouts have the same temperature, top-p and
     top-k. Each has a Partner, which decides where it ends and may drop it.
@@ -34,11 +36,12 @@ class OpenBatch(RunningBatch):
 
     def __init__(self, model, sampling: Sampling, engine: SamplingEngine) -> None:
         super().__init__(model, [], [], sampling, (), engine)
-        self.is_answered = True
+        self.steps_per_look = 1  # each rollout has a partner
         self.most_rows = self.max_prompts = sampling.sample_rows
         # The engine chooses a decoder by the number of steps, which has no limit here.
         self.decoder = engine.decoder(model, self.most_rows, MANY_STEPS)
-        self.draw = engine.draw(model, self.most_rows, MANY_STEPS, self.keeps)
+        draw = engine.draw(model, self.most_rows, MANY_STEPS, self.keeps)
+        self.draw = partial(self._noting_likely, draw)
 
     def join(
         self,
@@ -84,6 +87,11 @@ class OpenBatch(RunningBatch):
 
     def _common_start(self, prompts: list[list[int]]) -> KVCache | None:
         return read_start(self.model, prompts)
+
+    def _noting_likely(self, draw: Callable[..., Draw], logits: Tensor, *how) -> Draw:
+        """Draws, and records the most likely tokens for those who asked for them."""
+        self._note_likely(logits)
+        return draw(logits, *how)
 
     def _note_likely(self, logits: Tensor) -> None:
         rows = [(i, row) for i, row in enumerate(self.rows) if row and row.likely]

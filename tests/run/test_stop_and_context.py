@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from small_model import IN_BURSTS
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch import ch02, ch03, ch04, ch06
@@ -24,7 +25,7 @@ from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.sampling import STEPS_PER_LOOK, Sampling, generate, greedy
+from reasoning_from_scratch.sampling import PLAIN_ENGINE, Sampling, generate, greedy
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 TURN, TEXT = "<|im_end|>", "<|endoftext|>"
@@ -51,14 +52,15 @@ def list_ends(folder, *ids):
 # --- every path that samples: a prompt -> its ids, and the text of the answer
 
 
-def by_generate(model, tokenizer, folder, **policy):
+def by_generate(model, tokenizer, folder, engine=FAST, **policy):
     prompt = tokenizer.encode("abc")
     sampling = Sampling(LIMIT, rollouts=1, **policy)
-    ((sample,),) = generate(model, [prompt], sampling, stop_ids=stop_ids_of(tokenizer), engine=FAST)
+    stop_ids = stop_ids_of(tokenizer)
+    ((sample,),) = generate(model, [prompt], sampling, stop_ids=stop_ids, engine=engine)
     assert (
         sample.finished
         == (sample.stop_reason == "stop")
-        == (sample.response_ids[-1] != 0 and sample.response_ids[-1] in stop_ids_of(tokenizer))
+        == (sample.response_ids[-1] != 0 and sample.response_ids[-1] in stop_ids)
     )
     return prompt, tokenizer.decode(sample.text_ids)
 
@@ -76,11 +78,7 @@ def by_torch(model, tokenizer, folder):
 
 
 def by_torch_a_few_at_a_time(model, tokenizer, folder):
-    STEPS_PER_LOOK["cpu"] = 8  # as on a GPU
-    try:
-        return by_torch(model, tokenizer, folder)
-    finally:
-        STEPS_PER_LOOK["cpu"] = 1
+    return by_generate(model, tokenizer, folder, IN_BURSTS)
 
 
 def by_stream(model, tokenizer, folder):
@@ -219,14 +217,14 @@ def test_a_prompt_that_leaves_no_room_is_refused(folder, path):
             path(model, tokenizer, folder)
 
 
-def test_prompts_of_different_lengths_have_different_room(folder, monkeypatch):
+def test_prompts_of_different_lengths_have_different_room(folder):
     model, _ = load_model_and_tokenizer(folder)
     prompts = [[1] * length for length in (3, 17, 29, 11)]
     whole = generate(model, prompts, Sampling(40, rollouts=2, sample_rows=3), stop_ids={34})
     model.cfg["context_length"] = 30
-    for burst in (1, 8):
-        monkeypatch.setitem(STEPS_PER_LOOK, "cpu", burst)
-        found = generate(model, prompts, Sampling(20, rollouts=2, sample_rows=3), stop_ids={34})
+    for engine in (PLAIN_ENGINE, IN_BURSTS):
+        sampling = Sampling(20, rollouts=2, sample_rows=3)
+        found = generate(model, prompts, sampling, stop_ids={34}, engine=engine)
         for prompt, cut, full in zip(prompts, found, whole, strict=True):
             for one, other in zip(cut, full, strict=True):
                 assert one.response_ids == other.response_ids[: min(20, 30 - len(prompt))]

@@ -9,12 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_model import small_model
+from small_model import IN_BURSTS, small_model
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
 from toy import toy_config, toy_policy, toy_problems, train
 
-from reasoning_from_scratch import sampling
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
@@ -201,8 +200,6 @@ def plainly(model, prompt, number, rollout, limit, policy, calculator):
 def test_a_batch_gives_what_plain_sampling_gives(tokenizer, policy, kind, monkeypatch):
     """Whoever computes, however many rows, whoever else is in them; cut off in a result too."""
     model = calling_model(**(FITS_C if kind == "in C" else {}))
-    if kind == "bursts":
-        monkeypatch.setitem(sampling.STEPS_PER_LOOK, "cpu", 8)
     if kind == "in C":
         assert isinstance(decoder_for(model, 4, 40), CompiledDecoder)
     wanted = [
@@ -212,7 +209,7 @@ def test_a_batch_gives_what_plain_sampling_gives(tokenizer, policy, kind, monkey
     ]
     assert sum(bool(forced) for _, forced, _ in wanted) > 5
     for rows in (1, 3, 64):
-        engine = PLAIN_ENGINE if kind == "plain" else FAST
+        engine = {"plain": PLAIN_ENGINE, "bursts": IN_BURSTS}.get(kind, FAST)
         groups = drawn(tokenizer, policy, rows, engine=engine, model=model)
         found = [rollout for group in groups for rollout in group]
         assert [(one.response_ids, one.forced) for one in found] == [one[:2] for one in wanted]
