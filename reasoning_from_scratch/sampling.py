@@ -277,8 +277,8 @@ class SamplingEngine:
     # function that makes a rollout's Partner from its problem's number; see tasks/environments/.
     partners: Callable | None = None
     partner: Callable[[int], "Partner"] | None = None
-    # What holds the rollouts that are being sampled; None: RunningBatch, below.
-    batch: "type[RunningBatch] | None" = None
+    # model -> the class of what holds the rollouts that are being sampled.
+    batch: "Callable[[Qwen3Model], type[RunningBatch]]" = lambda model: RunningBatch
 
     def equipped(self, sampling: Sampling, tokenizer, problems: Sequence) -> "SamplingEngine":
         """The same engine with the partners that `sampling` needs, if any."""
@@ -646,7 +646,7 @@ def generate_each(
             groups[i].append(rollout)
             rows.append(row)
     rows.sort(key=lambda row: row.prompt)  # prompts are read in order
-    batch = (engine.batch or RunningBatch)(model, begun, rows, sampling, stop_ids, engine)
+    batch = engine.batch(model)(model, begun, rows, sampling, stop_ids, engine)
     unfinished = [count] * len(prompts)
     while batch.fill():
         with engine.around_step(model):

@@ -44,13 +44,5 @@ def drawn(model, max_new_tokens=40, engine=FAST, **options):
     return [r.response_ids for r in rollouts], [x for r in rollouts for x in r.logprobs]
 
 
-class AsOnAGpu(BurstBatch):
-    """The batch of a GPU, on a CPU: it draws 8 tokens before it looks, and leaves rows empty."""
-
-    def __init__(self, model, prompts, waiting, sampling, stop_ids, engine):
-        super().__init__(model, prompts, waiting, sampling, stop_ids, engine)
-        self.steps_per_look = 8 if engine.partner is None else 1
-        self.closes_gaps_at = 0.5
-
-
-IN_BURSTS = replace(PLAIN_ENGINE, batch=AsOnAGpu)
+# As on a GPU.
+IN_BURSTS = replace(PLAIN_ENGINE, batch=lambda model: BurstBatch)

@@ -2,7 +2,7 @@
 
 Looking at what was drawn means waiting for the GPU, so 8 steps run before we look, and if no
 rollout waits for a row, the next 8 have already begun by then. What a rollout draws after its end
-is dropped. On a CPU, where looking is free, this is sampling.py's batch.
+is dropped. On a CPU, where looking is free, sampling.py's batch is better.
 """
 
 from typing import Any, NamedTuple
@@ -43,13 +43,11 @@ class BurstBatch(RunningBatch):
 
     def __init__(self, model, prompts, waiting: list[Row], sampling, stop_ids, engine) -> None:
         super().__init__(model, prompts, waiting, sampling, stop_ids, engine)
-        waits = self.device.type != "cpu"
         # A partner hears each token before the next is drawn.
-        self.steps_per_look = 8 if waits and engine.partner is None else 1
-        # Rows without a rollout stay in the batch until at most this share of all rows has one. On
-        # a CPU an empty row costs as much as any other. A GPU is as fast with 40 rows as with 64,
-        # and moving rows together takes some 150 operations.
-        self.closes_gaps_at = 0.5 if waits else 1.0
+        self.steps_per_look = 8 if engine.partner is None else 1
+        # Rows without a rollout stay until at most this share of all rows has one. A GPU is as fast
+        # with 40 rows as with 64, and moving rows together takes some 150 operations.
+        self.closes_gaps_at = 0.5
         self.ahead: Burst | None = None  # drawn for these rows, but not looked at yet
 
     def _index(self, numbers: list) -> Tensor:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from reasoning_from_scratch.fast.bursts import BurstBatch
 from reasoning_from_scratch.fast.decode_library import NoLibrary, kept_library
 from reasoning_from_scratch.fast.device import seeded_model
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
@@ -39,7 +40,7 @@ from reasoning_from_scratch.qwen3 import (
     attention,
     rope_tables,
 )
-from reasoning_from_scratch.sampling import sample_next_token
+from reasoning_from_scratch.sampling import RunningBatch, sample_next_token
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -67,6 +68,11 @@ def draw_for(model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> C
     """Recorded draws if decoding steps are recorded. `keeps`: also return what top-p kept."""
     recorded = steps >= FEWEST_STEPS and on_gpu(model) and fits_graphs(model)
     return partial(GraphDraw(), keeps=keeps) if recorded else sample_next_token
+
+
+def batch_for(model: Qwen3Model) -> type[RunningBatch]:
+    """What holds the rollouts that are being sampled; looking at each token is free on a CPU."""
+    return RunningBatch if model.tok_emb.weight.device.type == "cpu" else BurstBatch
 
 
 class KeptRecordings:

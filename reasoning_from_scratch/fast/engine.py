@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch import sampling as plain
-from reasoning_from_scratch.fast.bursts import BurstBatch
 from reasoning_from_scratch.fast.cut import fast_cut
-from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads, draw_for
+from reasoning_from_scratch.fast.decoding import batch_for, decoder_for, decoding_threads, draw_for
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
@@ -18,7 +17,7 @@ FAST = SamplingEngine(
     draw=draw_for,
     around_step=decoding_threads,
     partners=partners_of,
-    batch=BurstBatch,
+    batch=batch_for,
 )
 
 

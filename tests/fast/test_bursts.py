@@ -5,7 +5,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from small_model import IN_BURSTS, AsOnAGpu, small_model
+from small_model import IN_BURSTS, small_model
 
 from reasoning_from_scratch.fast.bursts import BurstBatch
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Sampling, generate
@@ -32,27 +32,23 @@ def same(found, wanted):
 
 @pytest.fixture
 def noted():
-    """An engine whose batch, of this kind, notes when it draws and when it looks, and after each
-    draw how many rows its cache has and how long they are."""
+    """An engine that notes when it draws and when it looks, and after each draw how many rows its
+    cache has and how long they are."""
+    seen = SimpleNamespace(order=[], rows=[], widths=[])
 
-    def engine(kind):
-        seen = SimpleNamespace(order=[], rows=[], widths=[])
+    class Noted(BurstBatch):
+        def decode(self, unseen=0):
+            seen.order.append("draw")
+            burst = super().decode(unseen)
+            seen.rows.append(len(self.cache.lengths))
+            seen.widths.append(self.cache.width)
+            return burst
 
-        class Noted(kind):
-            def decode(self, unseen=0):
-                seen.order.append("draw")
-                burst = super().decode(unseen)
-                seen.rows.append(len(self.cache.lengths))
-                seen.widths.append(self.cache.width)
-                return burst
+        def record_all(self, burst):
+            seen.order.append("look")
+            return super().record_all(burst)
 
-            def record_all(self, burst):
-                seen.order.append("look")
-                return super().record_all(burst)
-
-        return replace(PLAIN_ENGINE, batch=Noted), seen
-
-    return engine
+    return replace(PLAIN_ENGINE, batch=lambda model: Noted), seen
 
 
 @pytest.mark.parametrize("max_rows", [2, 7, 64])
@@ -61,18 +57,11 @@ def test_what_rows_draw_after_their_end_is_dropped(max_rows):
     same(rollouts(IN_BURSTS, 21, **options), rollouts(PLAIN_ENGINE, 21, **options))
 
 
-def test_on_a_cpu_it_looks_after_each_token_and_closes_gaps_at_once(noted):
-    engine, seen = noted(BurstBatch)
-    same(rollouts(engine, 30, rollouts=8), rollouts(PLAIN_ENGINE, 30, rollouts=8))
-    assert seen.order == ["draw", "look"] * (len(seen.order) // 2)
-    assert len(set(seen.rows)) > 5
-
-
 @pytest.mark.parametrize("limit", [7, 8, 17, 30, 40])
 def test_the_next_tokens_are_drawn_before_the_last_are_looked_at(noted, limit):
     """Where no rollout waits for a row. Rows move together when half of their rollouts have ended.
     Until then empty rows are computed, but hold nothing: none outgrows the longest."""
-    engine, seen = noted(AsOnAGpu)
+    engine, seen = noted
     same(rollouts(engine, limit, rollouts=8), rollouts(PLAIN_ENGINE, limit, rollouts=8))
     assert seen.order.count("draw") == seen.order.count("look")
     assert (seen.order[:2] == ["draw", "draw"]) == (limit > 8)
