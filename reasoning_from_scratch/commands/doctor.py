@@ -46,7 +46,8 @@ class DoctorOptions:
 def doctor(options: DoctorOptions) -> int:
     """Prints all findings; exit code 1 if one of them is a problem."""
     here = versions()
-    print(f"{DISTRIBUTION}, commit {here['git']}; Python {here['python']}; {here['machine']}")
+    commit = (here["git"] or "unknown")[:10]
+    print(f"{DISTRIBUTION}, commit {commit}; Python {here['python']}; {here['machine']}")
     findings = []
     checks = [check_device, check_dtype, check_memory, check_disk]
     for check in checks + [check_hub] * options.network:
