@@ -56,16 +56,12 @@ def flags(request):
 
 
 @cache
-def library_with(dtype, flags):
+def compiled_with(dtype, *flags):
     folder = Path(tempfile.mkdtemp())
     compile_to(folder / "decode.so", ["cc", *flags, *FORMATS[dtype]])
     library = open_library(folder / "decode.so")
     shutil.rmtree(folder)
     return library
-
-
-def compiled_with(dtype, flags):
-    return library_with(dtype, tuple(flags))
 
 
 SIZES = {"emb_dim": 64, "n_heads": 6, "hidden_dim": 160, "head_dim": 32}
@@ -92,7 +88,7 @@ def test_the_same_logits(family, rows, lora, flags):
     if lora:
         with_lora(model, size=0.05)
     assert fits_decode_c(model)
-    decoder = CompiledDecoder(model, compiled_with(torch.float32, flags))
+    decoder = CompiledDecoder(model, compiled_with(torch.float32, *flags))
     cache, tokens = read_prompts(model, rows)
     found = several_steps(decoder, cache, tokens)
     atol = 5e-5 if lora else 2e-5  # Qwen2.5's are up to 200 here: of that, 5e-5 are two roundings
@@ -108,7 +104,7 @@ def test_in_bfloat16_as_near_to_float64_as_torch_is(family, n_layers, flags):
     sizes = {**FAMILIES[family], "n_layers": n_layers}
     model, exact = model_that_fits(torch.bfloat16, **sizes), model_that_fits(torch.float64, **sizes)
     exact.load_state_dict(model.state_dict())
-    decoder = CompiledDecoder(model, compiled_with(torch.bfloat16, flags))
+    decoder = CompiledDecoder(model, compiled_with(torch.bfloat16, *flags))
     cache, tokens = read_prompts(model, 31)
     caches = [cast(cache, dtype) for dtype in (torch.bfloat16, torch.bfloat16, torch.float64)]
     steps = []
@@ -135,7 +131,7 @@ def cast(cache, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtype, flags):
     model = model_that_fits(dtype)
-    decoder = CompiledDecoder(model, compiled_with(dtype, flags))
+    decoder = CompiledDecoder(model, compiled_with(dtype, *flags))
     cache, tokens = read_prompts(model, 30)
     together = several_steps(decoder, cache, tokens)
     for some in ([4], [29, 3], list(range(7, 20))):
@@ -259,7 +255,7 @@ def test_a_step_without_memory_is_torchs(when, tmp_path, caplog):
     """The first, and one after two that went well: torch goes on where it stood."""
     header = tmp_path / "no_memory.h"
     header.write_text(NO_MEMORY % when)
-    library = compiled_with(torch.float32, [*FLAGS, "-include", str(header)])
+    library = compiled_with(torch.float32, *FLAGS, "-include", str(header))
     model = model_that_fits()
     cache, tokens = read_prompts(model, 4)
     decoder = CompiledDecoder(model, library)
