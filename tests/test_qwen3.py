@@ -5,6 +5,7 @@ import torch
 import transformers
 from small_model import LLAMA_3
 from torch._subclasses.fake_tensor import FakeTensorMode
+from toy import TOY_CONFIG
 
 from reasoning_from_scratch.files.tensor_files import config_to_hf
 from reasoning_from_scratch.qwen3 import (
@@ -17,7 +18,8 @@ from reasoning_from_scratch.qwen3 import (
     load_hf_weights_into_qwen,
 )
 
-# name: emb_dim, n_heads, n_kv_groups, head_dim, n_layers, hidden_dim, vocab_size, rope_base, tied
+SIZES = "emb_dim n_heads n_kv_groups head_dim n_layers hidden_dim vocab_size rope_base".split()
+SIZES += ["tie_embeddings"]
 GEOMETRIES = {
     "one kv group, tied": (32, 4, 1, 8, 2, 64, 61, 1e6, True),
     "one kv group, untied, wide heads": (32, 4, 1, 16, 2, 48, 61, 1e4, False),
@@ -46,23 +48,6 @@ B, T = 3, 11
 LENGTHS = torch.tensor([11, 4, 1])
 
 
-def our_config(emb_dim, n_heads, groups, head_dim, n_layers, hidden_dim, vocab, rope_base, tied):
-    return {
-        "vocab_size": vocab,
-        "context_length": 64,
-        "emb_dim": emb_dim,
-        "n_heads": n_heads,
-        "n_layers": n_layers,
-        "hidden_dim": hidden_dim,
-        "head_dim": head_dim,
-        "qk_norm": True,
-        "n_kv_groups": groups,
-        "rope_base": rope_base,
-        "dtype": torch.float32,
-        "tie_embeddings": tied,
-    }
-
-
 def hf_model(cfg):
     values = config_to_hf(cfg | {"dtype": torch.float32}, 1, 0)
     del values["pad_token_id"]  # its embedding would get no gradient
@@ -73,8 +58,9 @@ def hf_model(cfg):
 def make_pair(name, dtype=torch.float32):
     """Ours and theirs. Weights large enough that attention is far from uniform, and norms that
     are not all ones, so that a forgotten scale or a wrong angle shows."""
+    sizes = dict(zip(SIZES, GEOMETRIES[name], strict=True))
     family = FAMILIES.get(name.partition(",")[0], {})
-    cfg = our_config(*GEOMETRIES[name]) | family | {"dtype": dtype}
+    cfg = TOY_CONFIG | {"context_length": 64, "dtype": dtype} | sizes | family
     torch.manual_seed(7)
     theirs = hf_model(cfg)
     with torch.no_grad():

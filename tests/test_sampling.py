@@ -4,6 +4,7 @@ import math
 import random
 from contextlib import contextmanager
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -283,15 +284,6 @@ def test_a_sampled_rollout_is_plain_too():
             text.append(token)
 
 
-@pytest.mark.parametrize("temperature, top_p, top_k", TEMPERED_CUTS)
-def test_refilled_is_not_refilled(temperature, top_p, top_k):
-    policy = dict(temperature=temperature, top_p=top_p, top_k=top_k)
-    whole = draw(PROMPTS, 5, **policy)
-    assert 1 < len({len(sample.response_ids) for group in whole for sample in group})
-    for max_rows in (1, 2, 3, 7, 29, 30):
-        assert ids(draw(PROMPTS, 5, sample_rows=max_rows, **policy)) == ids(whole)
-
-
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 4), st.sampled_from(TEMPERED_CUTS))
 def test_any_company_in_any_order(shuffle, max_rows, num_samples, policy):
@@ -318,17 +310,22 @@ def test_any_company_in_any_order(shuffle, max_rows, num_samples, policy):
 
 @pytest.mark.parametrize("temperature, top_p, top_k", TEMPERED_CUTS)
 @torch.no_grad()
-def test_recorded_logprobs_are_those_of_a_fresh_forward_pass(temperature, top_p, top_k):
-    groups = draw(PROMPTS, 4, temperature=temperature, top_p=top_p, top_k=top_k, sample_rows=5)
+def test_what_is_recorded_is_what_a_fresh_forward_pass_gives(temperature, top_p, top_k):
+    """Log-probabilities, entropies, and if asked for the sets that were sampled from."""
+    cut = dict(temperature=temperature, top_p=top_p, top_k=top_k)
+    groups = draw(PROMPTS, 4, sample_rows=5, keep_sampling_mask=True, **cut)
     for prompt, group in zip(PROMPTS, groups, strict=True):
         for sample in group:
             logits = MODEL(torch.tensor([prompt + sample.response_ids]))[0, len(prompt) - 1 : -1]
-            policy = policy_distribution(logits, temperature, top_p, top_k)
+            policy = policy_distribution(logits, **cut)
             own = policy.gather(-1, torch.tensor(sample.response_ids)[:, None])[:, 0]
             torch.testing.assert_close(torch.tensor(sample.logprobs), own, atol=1e-5, rtol=0)
             entropies = torch.special.entr(policy.exp()).sum(-1)
             recorded = torch.tensor(sample.entropies)
             torch.testing.assert_close(recorded, entropies, atol=1e-4, rtol=0)
+            kept = [row.isfinite().nonzero()[:, 0].tolist() for row in policy]
+            assert sample.kept == [[] if len(tokens) == VOCAB else tokens for tokens in kept]
+    assert draw(PROMPTS, **cut)[0][0].kept is None
 
 
 def test_why_a_rollout_stopped():
@@ -390,23 +387,6 @@ def test_each_group_is_announced_once_when_it_is_complete(max_rows):
     groups = draw(PROMPTS, 3, sample_rows=max_rows)
     assert sorted(calls) == list(enumerate(ids(groups)))
     assert max_rows > 1 or [prompt for prompt, _ in calls] == list(range(len(PROMPTS)))
-
-
-def test_the_sets_that_were_sampled_from_can_be_kept():
-    groups = draw(
-        PROMPTS, 3, temperature=0.9, top_p=0.7, top_k=6, keep_sampling_mask=True, sample_rows=4
-    )
-    cut = 0
-    with torch.no_grad():
-        for prompt, group in zip(PROMPTS, groups, strict=True):
-            for s in group:
-                logits = MODEL(torch.tensor([prompt + s.response_ids]))[0, len(prompt) - 1 : -1]
-                policy = policy_distribution(logits, 0.9, 0.7, 6)
-                assert s.kept == [row.isfinite().nonzero()[:, 0].tolist() for row in policy]
-                cut += sum(len(kept) < VOCAB for kept in s.kept)
-    assert cut
-    assert draw(PROMPTS)[0][0].kept is None
-    assert set(map(tuple, draw(PROMPTS, keep_sampling_mask=True)[0][0].kept)) == {()}
 
 
 class Spy:
@@ -477,65 +457,56 @@ def test_looking_every_few_steps_changes_nothing(monkeypatch, max_rows):
     assert drawn() == every_step
 
 
-def test_a_gpu_moves_rows_together_when_half_of_them_have_ended(monkeypatch):
+@pytest.fixture
+def noted(monkeypatch):
+    """When a batch draws and when it looks; and how large its cache is after a draw."""
+    found = SimpleNamespace(order=[], rows=[], widths=[])
+
+    class Noted(RunningBatch):
+        def decode(self, unseen=0):
+            found.order.append("draw")
+            burst = super().decode(unseen)
+            found.rows.append(len(self.cache.lengths))
+            found.widths.append(self.cache.width)
+            return burst
+
+        def record(self, burst):
+            found.order.append("look")
+            return super().record(burst)
+
+    monkeypatch.setattr(sampling, "RunningBatch", Noted)
+    return found
+
+
+def test_a_gpu_moves_rows_together_when_half_of_them_have_ended(monkeypatch, noted):
     """Rows without a rollout are computed and hold nothing: none outgrows the longest."""
-    sizes, widths = [], []
-
-    def decoder(model, rows, steps):
-        def step(tokens, cache):
-            sizes.append(len(tokens))
-            widths.append(cache.width)
-            return model(tokens, cache=cache)
-
-        step.fill_cache = model.fill_cache
-        return step
-
-    engine = SamplingEngine(decoder=decoder)
-    wanted = draw(PROMPTS, 8, max_new_tokens=30, engine=engine)
-    assert len(set(sizes)) > 5
+    wanted = draw(PROMPTS, 8, max_new_tokens=30)
+    assert len(set(noted.rows)) > 5
     monkeypatch.setitem(sampling.CLOSES_GAPS_AT, "cpu", 0.5)
-    sizes.clear()
-    widths.clear()
-    found = draw(PROMPTS, 8, max_new_tokens=30, engine=engine)
-    assert all(2 * after <= before for before, after in pairwise(sizes) if after != before)
-    assert max(widths) < max(map(len, PROMPTS)) + 30
+    noted.rows.clear()
+    noted.widths.clear()
+    found = draw(PROMPTS, 8, max_new_tokens=30)
+    assert all(2 * after <= before for before, after in pairwise(noted.rows) if after != before)
+    assert max(noted.widths) < max(map(len, PROMPTS)) + 30
     assert ids(found) == ids(wanted)
 
 
 @pytest.mark.parametrize("limit", [7, 8, 17, 40])
-def test_the_next_tokens_are_drawn_before_the_last_are_looked_at(monkeypatch, limit):
+def test_the_next_tokens_are_drawn_before_the_last_are_looked_at(monkeypatch, noted, limit):
     """As on a GPU where no rollout waits for a row; the same tokens, and no row outgrows its
     limit, however early others end."""
-    order, widths = [], []
-
-    class Noted(RunningBatch):
-        def decode(self, unseen=0):
-            order.append("draw")
-            burst = super().decode(unseen)
-            widths.append(self.cache.width)
-            return burst
-
-        def record(self, burst):
-            order.append("look")
-            return super().record(burst)
-
-    def drawn():
-        groups = draw(PROMPTS, 8, max_new_tokens=limit)
-        return [(s.response_ids, s.logprobs, s.stop_reason) for g in groups for s in g]
-
-    monkeypatch.setattr(sampling, "RunningBatch", Noted)
-    expected = drawn()
-    assert order == ["draw", "look"] * (len(order) // 2)  # on a CPU
+    expected = draw(PROMPTS, 8, max_new_tokens=limit)
+    assert noted.order == ["draw", "look"] * (len(noted.order) // 2)  # on a CPU
     monkeypatch.setitem(sampling.STEPS_PER_LOOK, "cpu", 8)
     monkeypatch.setitem(sampling.CLOSES_GAPS_AT, "cpu", 0.5)
-    order.clear()
-    found = drawn()
-    assert [found[i][0] for i in range(len(found))] == [answer for answer, _, _ in expected]
-    for (_, logprobs, reason), (_, wanted, wanted_reason) in zip(found, expected, strict=True):
-        assert logprobs == pytest.approx(wanted, abs=1e-5) and reason == wanted_reason
-    assert order.count("draw") == order.count("look")
-    assert (order[:2] == ["draw", "draw"]) == (limit > 8)
-    assert max(widths) < max(map(len, PROMPTS)) + limit
+    noted.order.clear()
+    found = draw(PROMPTS, 8, max_new_tokens=limit)
+    for ours, wanted in zip(sum(found, []), sum(expected, []), strict=True):
+        assert ours.response_ids == wanted.response_ids and ours.stop_reason == wanted.stop_reason
+        assert ours.logprobs == pytest.approx(wanted.logprobs, abs=1e-5)
+    assert noted.order.count("draw") == noted.order.count("look")
+    assert (noted.order[:2] == ["draw", "draw"]) == (limit > 8)
+    assert max(noted.widths) < max(map(len, PROMPTS)) + limit
 
 
 def test_damaged_weights_are_named():

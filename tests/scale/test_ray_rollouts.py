@@ -251,7 +251,8 @@ def test_rank_0_talks_to_ray_for_all(ray, world, tmp_path):
     """Two ranks under torchrun, whole and in slices, at the address of a running Ray."""
     config = {"reward": str(tmp_path / "mine.py:reward"), "steps": 3}
     run_job({"name": "one", "config": config}, tmp_path)
-    config |= {"sampler": "ray", "ray_address": ray.get_runtime_context().gcs_address}
+    address = ray.get_runtime_context().gcs_address
+    config |= {"sampler": "ray", "num_samplers": 1, "ray_address": address}
     late = config | {"max_steps_off_policy": 1}
     run_job({"name": "late", "config": late}, tmp_path)
     jobs = [
