@@ -13,6 +13,7 @@ from reasoning_from_scratch.qwen3 import (
     KVCache,
     Qwen3Model,
     RMSNorm,
+    apply_rope,
     attention,
     compute_rope_params,
     load_hf_weights_into_qwen,
@@ -308,6 +309,22 @@ def test_rms_norm_options():
     x = torch.full((1, 8), 0.5)
     expected = torch.arange(8.0) * 0.5 / (0.25 + 0.5) ** 0.5 + 2
     torch.testing.assert_close(norm(x)[0], expected)
+
+
+def test_rope_tables_and_rotation():
+    cos, sin = compute_rope_params(head_dim=4, theta_base=100, context_length=7)
+    assert cos.shape == sin.shape == (7, 4) and cos.dtype == torch.float32
+    # Pair i of (0, 1) is features (i, i + 2); at position p it turns by p / 100^(i / 2).
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0]).expand(1, 1, 3, 4)
+    rotated = apply_rope(x, cos, sin, offset=4)
+    for step in range(3):
+        for pair in (0, 1):
+            angle = torch.tensor((4 + step) / 10.0**pair)
+            first, second = x[0, 0, step, pair], x[0, 0, step, pair + 2]
+            expected = first * angle.cos() - second * angle.sin()
+            torch.testing.assert_close(rotated[0, 0, step, pair], expected)
+            expected = second * angle.cos() + first * angle.sin()
+            torch.testing.assert_close(rotated[0, 0, step, pair + 2], expected)
 
 
 def test_rope_keeps_long_positions_apart():

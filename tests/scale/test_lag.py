@@ -68,11 +68,7 @@ def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes)
     for one, other in zip(*(result.model.state_dict().items() for result in found), strict=True):
         assert torch.equal(one[1], other[1]), one[0]
     assert timeless(found[0].rows) == timeless(found[1].rows)
-    start = toy_world(tmp_path)["model"].state_dict()
-    trained = found[1].model.state_dict()
-    assert any(
-        not torch.equal(trained[name], start.get(name, trained[name] + 1)) for name in trained
-    )
+    assert any(row["optim/updates"] for row in found[1].rows)
 
 
 def test_the_copy_is_not_the_trainers_model():
