@@ -83,8 +83,8 @@ def gpu(monkeypatch):
     return recorded
 
 
-def model_of(n_layers=2, **sizes):
-    return uneven(small_model(96, n_layers=n_layers, **sizes)).requires_grad_(False)
+def model_of(**sizes):
+    return uneven(small_model(96, **sizes)).requires_grad_(False)
 
 
 def graph_decoder(model, record=again):
@@ -155,17 +155,12 @@ class Interrupts(Partner):
 
 @RECORDS
 def test_forced_tokens_of_a_partner(record):
-    model = model_of()
-    found, wanted = (
-        generate(
-            model,
-            [[1, 2], [3]],
-            Sampling(30, rollouts=2),
-            stop_ids=set(),
-            engine=replace(engine, partner=lambda problem: Interrupts()),
-        )
+    ask = model_of(), [[1, 2], [3]], Sampling(30, rollouts=2)
+    engines = (
+        replace(engine, partner=lambda problem: Interrupts())
         for engine in (graph_engine(record), PLAIN_ENGINE)
     )
+    found, wanted = (generate(*ask, stop_ids=set(), engine=engine) for engine in engines)
     for ours, theirs in zip(sum(found, []), sum(wanted, []), strict=True):
         assert ours.forced and ours.forced == theirs.forced
         assert ours.response_ids == theirs.response_ids
