@@ -163,16 +163,9 @@ def loss_and_gradient(batch, config, parts=None, on_policy=False):
     for rows in parts or [list(range(len(logprobs)))]:
         width = max(1, int(batch.mask[rows].nonzero()[:, 1].max()) + 1)  # cut to its longest
         cut = (rows, slice(0, width))
-        loss, sums = policy_loss(
-            logprobs[cut],
-            old[cut],
-            batch.advantages[rows],
-            batch.mask[cut],
-            config,
-            denominator,
-            ref_logprobs=batch.ref[cut],
-            start_logprobs=(batch.logprobs if on_policy else batch.start)[cut],
-        )
+        given = logprobs[cut], old[cut], batch.advantages[rows], batch.mask[cut], config
+        start = (batch.logprobs if on_policy else batch.start)[cut]
+        loss, sums = policy_loss(*given, denominator, batch.ref[cut], start)
         loss.backward()
         total += float(loss.detach())
         all_sums.append(sums)
