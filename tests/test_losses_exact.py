@@ -227,7 +227,7 @@ def test_maxrl_with_n_rollouts_has_the_gradient_of_the_first_terms_of_log_p(size
     exact = torch.autograd.grad(terms, logits, retain_graph=True)[0]
     torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-13)
     of_log = torch.autograd.grad(p.log(), logits)[0]
-    share = 1 - (1 - float(p)) ** (size - 1)  # what n - 1 terms are of all
+    share = 1 - (1 - p.item()) ** (size - 1)  # what n - 1 terms are of all
     torch.testing.assert_close(gradient, share * of_log, rtol=0, atol=1e-13)
 
 
