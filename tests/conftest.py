@@ -85,6 +85,7 @@ SLOWEST_FIRST = """
     tests/test_readmes.py
     tests/run/test_option_checks.py
     tests/book/test_experiments.py
+    tests/fast/test_compiled.py
     tests/fast/test_gpu.py
     tests/commands/test_train.py
     tests/book/test_sources.py
@@ -123,7 +124,6 @@ RARELY_BROKEN = """
     tests/book/test_gpu_gate.py::test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs
     tests/commands/test_compare.py::test_a_comparison_in_two_processes
     tests/commands/test_train.py::test_no_warning_from_start_to_report
-    tests/fast/test_graphs.py::test_the_compiled_block_computes_the_same
     ch06/ch06_main.ipynb
     ch06/ch06_solutions.ipynb
     ch07/ch07_main.ipynb

@@ -1,38 +1,24 @@
 """Qwen2.5's and Llama's rows of the model table, with all that trains and samples."""
 
+from copy import deepcopy
+
 import pytest
 import torch
-from small_model import PROMPTS, drawn, small_model
+from small_model import FAMILIES, PROMPTS, drawn, small_model, uneven, with_lora
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.tensor_files import read_json
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import padded_logprobs
-from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merged
+from reasoning_from_scratch.optim.lora import merged
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout
-
-LLAMA_3 = {
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8,
-}
-FAMILIES = {
-    "qwen2": {"qk_norm": False, "qkv_bias": True},
-    "llama": {"qk_norm": False, "norm_eps": 1e-4, "rope_scaling": LLAMA_3},
-}
 
 
 @pytest.fixture(params=FAMILIES)
 def model(request):
-    model = small_model(**FAMILIES[request.param])
-    generator = torch.Generator().manual_seed(4)
-    for name, weight in model.named_parameters():
-        if name.endswith("bias"):
-            weight.data.uniform_(-1, 1, generator=generator)
-    return model
+    return uneven(small_model(**FAMILIES[request.param]))
 
 
 def test_the_fast_sampler_draws_what_the_plain_one_draws(model):
@@ -58,11 +44,8 @@ def test_packed_rows_give_the_gradients_of_padded_ones(model):
 def test_lora_begins_as_the_model_and_merges_with_its_bias(model):
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     before = model(ids)
-    add_lora(model, 2, 4.0)
-    assert torch.equal(model(ids), before)
-    with torch.no_grad():
-        for layer in lora_layers(model).values():
-            layer.lora_B.fill_(0.05)
+    assert torch.equal(with_lora(deepcopy(model), size=0)(ids), before)
+    with_lora(model)
     assert (model(ids) - before).abs().max() > 0.01
     torch.testing.assert_close(merged(model)(ids), model(ids), rtol=1e-5, atol=1e-5)
 

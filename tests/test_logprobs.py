@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from reasoning_from_scratch.logprobs import Kept, pack_kept, token_logprobs
+from reasoning_from_scratch.logprobs import pack_kept, token_logprobs
 
 B, T, D, V = 2, 4, 3, 5
 MASK = torch.tensor([[0, 1, 1, 0], [1, 0, 0, 1]])
@@ -88,9 +88,3 @@ def test_one_kept_token_is_certain():
     logprobs.sum().backward()
     assert logprobs.abs().max() == 0
     assert hidden.grad.abs().max() == 0 and head.grad.abs().max() == 0
-
-
-def test_pack_kept():
-    kept = pack_kept([[3, 1], [], [7]])
-    assert kept.ids.tolist() == [3, 1, 7] and kept.counts.tolist() == [2, 0, 1]
-    assert isinstance(kept, Kept) and pack_kept([]).ids.shape == (0,)

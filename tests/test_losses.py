@@ -27,21 +27,25 @@ from reasoning_from_scratch.losses import (
 )
 
 
-def gradient_at_ratio(objective, ratio, advantage, **changes):
-    """d loss / d log p for one token at this ratio, and whether it counts as clipped."""
-    old = torch.tensor([[-2.0]], dtype=torch.float64)
-    logprobs = (old + math.log(ratio)).requires_grad_()
-    loss, sums = policy_loss(
-        logprobs,
-        old,
-        torch.tensor([advantage], dtype=torch.float64),
-        torch.ones(1, 1),
-        Loss(objective=objective, **changes),
-        1.0,
-        start_logprobs=old,
+def computed(config, new, old, advantages, mask=None, denominator=1.0, start=None, ref=None):
+    """Loss, gradient and sums of numbers that are written out, one row for each rollout."""
+    new, old, start, ref = (
+        rows if rows is None else torch.tensor(rows, dtype=torch.float64)
+        for rows in (new, old, start, ref)
     )
+    mask = torch.ones(new.shape) if mask is None else torch.tensor(mask)
+    advantages = torch.tensor(advantages, dtype=torch.float64)
+    given = new.requires_grad_(), old, advantages, mask, config, denominator
+    loss, sums = policy_loss(*given, ref_logprobs=ref, start_logprobs=start)
     loss.backward()
-    return float(logprobs.grad), bool(sums["clipped"])
+    return loss.item(), new.grad.tolist(), sums
+
+
+def gradient_at_ratio(objective, ratio, advantage, old=-2.0, **changes):
+    """d loss / d log p for one token at this ratio, and whether it counts as clipped."""
+    config, new = Loss(objective=objective, **changes), old + math.log(ratio)
+    _, [[gradient]], sums = computed(config, [[new]], [[old]], [advantage], start=[[old]])
+    return gradient, bool(sums["clipped"])
 
 
 # --- clip truth table: sign of A x where the ratio is ---
@@ -74,33 +78,9 @@ def test_dppos_limit_is_on_the_probability_and_not_on_the_ratio(
 ):
     """The clip's truth table, but only for tokens that are common enough to move the distribution:
     at the same ratio a rare one moves it by 0.0005, and keeps its gradient."""
-    old = torch.tensor([[math.log(probability)]], dtype=torch.float64)
-    logprobs = (old + math.log(ratio)).requires_grad_()
-    loss, sums = policy_loss(
-        logprobs,
-        old,
-        torch.tensor([advantage], dtype=torch.float64),
-        torch.ones(1, 1),
-        Loss(objective="dppo"),
-        1.0,
-    )
-    loss.backward()
-    clipped = CLIPPED[advantage, ratio] and limit_reached
-    assert bool(sums["clipped"]) == clipped
-    assert float(logprobs.grad) == pytest.approx(0.0 if clipped else -advantage * ratio, abs=1e-12)
-
-
-def test_dppo_stops_what_the_clip_lets_through():
-    """A common token that falls from 0.9 to 0.65: the ratio 0.72 is inside ppo's usual bounds
-    from 0.7 on, and a quarter of the distribution has moved."""
-    old = torch.tensor([[math.log(0.9)]], dtype=torch.float64)
-    logprobs = torch.tensor([[math.log(0.65)]], dtype=torch.float64)
-    clipped = {}
-    for objective in ("ppo", "dppo"):
-        config = Loss(objective=objective, clip_low=0.7)
-        given = logprobs, old, torch.tensor([-1.0]), torch.ones(1, 1), config, 1.0
-        clipped[objective] = bool(policy_loss(*given, start_logprobs=old)[1]["clipped"])
-    assert clipped == {"ppo": False, "dppo": True}
+    gradient, clipped = gradient_at_ratio("dppo", ratio, advantage, old=math.log(probability))
+    assert clipped == (CLIPPED[advantage, ratio] and limit_reached)
+    assert gradient == pytest.approx(0.0 if clipped else -advantage * ratio, abs=1e-12)
 
 
 def test_cispo_differs_from_ppo_exactly_where_the_ratio_is_outside():
@@ -115,39 +95,13 @@ def test_cispo_differs_from_ppo_exactly_where_the_ratio_is_outside():
 
 def test_gspo_clips_whole_rollouts_by_their_mean_log_ratio():
     """One token far up, one far down: token clipping would act, the geometric mean is 1."""
-    start = torch.full((1, 2), -1.0)
-    logprobs = torch.tensor([[-0.5, -1.5]], requires_grad=True)
-    config = Loss(objective="gspo", clip_low=1 - 3e-4, clip_high=1 + 4e-4)
-    loss, sums = policy_loss(
-        logprobs, start, torch.ones(1), torch.ones(1, 2), config, 1.0, start_logprobs=start
-    )
-    loss.backward()
-    assert loss.item() == pytest.approx(-1.0)
-    assert sums["clipped"] == 0
-    torch.testing.assert_close(logprobs.grad, torch.tensor([[-0.5, -0.5]]))
-    logprobs = torch.tensor([[-0.99, -1.0]], requires_grad=True)  # mean ratio 1.005: clipped
-    loss, sums = policy_loss(
-        logprobs, start, torch.ones(1), torch.ones(1, 2), config, 1.0, start_logprobs=start
-    )
-    loss.backward()
-    assert float(logprobs.grad.abs().max()) == 0
+    config, start = Loss(objective="gspo", clip_low=1 - 3e-4, clip_high=1 + 4e-4), [[-1.0, -1.0]]
+    loss, gradient, sums = computed(config, [[-0.5, -1.5]], start, [1.0], start=start)
+    assert loss == pytest.approx(-1.0) and gradient == [[-0.5, -0.5]] and sums["clipped"] == 0
+    _, gradient, sums = computed(config, [[-0.99, -1.0]], start, [1.0], start=start)
+    assert gradient == [[0.0, 0.0]]  # mean ratio 1.005: clipped
     assert summarize([sums])["clip_frac"] == 1, "one rollout of one, not its two tokens"
     assert sums["clipped"] == 1
-
-
-# --- ratio 1 ---
-
-
-@pytest.mark.parametrize("kind", AGGREGATES)
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_at_ratio_1_the_gradient_is_reinforces_for_every_aggregate(objective, kind):
-    batch = random_batch(0)
-    gradients = [
-        loss_and_gradient(batch, Loss(objective=name, aggregate=kind), on_policy=True)[1]
-        for name in ("reinforce", objective)
-    ]
-    assert float(gradients[0].abs().max()) > 0
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=0)
 
 
 # --- aggregates by hand ---
@@ -209,16 +163,9 @@ def loss_and_gradient(batch, config, parts=None, on_policy=False):
     for rows in parts or [list(range(len(logprobs)))]:
         width = max(1, int(batch.mask[rows].nonzero()[:, 1].max()) + 1)  # cut to its longest
         cut = (rows, slice(0, width))
-        loss, sums = policy_loss(
-            logprobs[cut],
-            old[cut],
-            batch.advantages[rows],
-            batch.mask[cut],
-            config,
-            denominator,
-            ref_logprobs=batch.ref[cut],
-            start_logprobs=(batch.logprobs if on_policy else batch.start)[cut],
-        )
+        given = logprobs[cut], old[cut], batch.advantages[rows], batch.mask[cut], config
+        start = (batch.logprobs if on_policy else batch.start)[cut]
+        loss, sums = policy_loss(*given, denominator, batch.ref[cut], start)
         loss.backward()
         total += float(loss.detach())
         all_sums.append(sums)
@@ -263,18 +210,9 @@ def test_what_is_not_sampled_is_not_read(objective):
 
 
 def test_dro_has_no_gradient_on_the_prompt_even_where_it_drifted():
-    logprobs = torch.tensor([[-1.0, -1.0]], requires_grad=True)
-    old = torch.tensor([[0.0, -1.5]])  # as some APIs pad: 0 on the prompt
-    loss, _ = policy_loss(
-        logprobs,
-        old,
-        torch.tensor([0.0]),
-        torch.tensor([[0, 1]]),
-        Loss(objective="dro", aggregate="sum", dro_beta=1.0),
-        1.0,
-    )
-    loss.backward()
-    assert logprobs.grad.tolist() == [[0.0, 0.5]]
+    config, old = Loss(objective="dro", aggregate="sum", dro_beta=1.0), [[0.0, -1.5]]  # 0: padding
+    _, gradient, _ = computed(config, [[-1.0, -1.0]], old, [0.0], [[0, 1]])
+    assert gradient == [[0.0, 0.5]]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -286,36 +224,17 @@ def test_zero_advantages_have_exactly_no_gradient_on_policy(objective):
 
 
 def test_advantages_may_be_given_per_token():
-    batch = random_batch(4)
-    loss = loss_and_gradient(batch, Loss())[0]
-    batch.advantages = batch.advantages[:, None].expand(6, 7).contiguous()
-    logprobs = batch.logprobs
-    again, _ = policy_loss(
-        logprobs,
-        batch.old,
-        batch.advantages,
-        batch.mask,
-        Loss(),
-        6.0,
-        start_logprobs=batch.start,
-    )
-    assert float(again) == pytest.approx(loss, rel=1e-12)
+    given = Loss(), [[-1.0, -2.0], [-1.0, -1.5]], [[-1.2, -2.0], [-0.5, -1.4]]
+    each, of_tokens = computed(*given, [2.0, -1.0]), computed(*given, [[2.0, 2.0], [-1.0, -1.0]])
+    assert each[:2] == of_tokens[:2]
 
 
 # --- KL as choices ---
 
 
 def test_kl_in_the_loss_without_reference_is_an_error():
-    batch = random_batch(0)
     with pytest.raises(ValueError, match="needs ref_logprobs"):
-        policy_loss(
-            batch.logprobs,
-            batch.old,
-            batch.advantages,
-            batch.mask,
-            Loss(kl="k3", kl_coef=0.1),
-            1.0,
-        )
+        computed(Loss(kl="k3", kl_coef=0.1), [[-1.0]], [[-1.0]], [1.0])
 
 
 def test_kl_in_the_reward_leaves_the_loss_alone_and_is_still_reported():
@@ -325,22 +244,17 @@ def test_kl_in_the_reward_leaves_the_loss_alone_and_is_still_reported():
     assert paid[0] == plain[0] and paid[2]["kl_ref"] > 0
 
 
-def test_kl_advantages_by_hand_and_zero_sum():
+def test_kl_in_the_advantages_by_hand():
+    """With "reward" the rollouts' sums of k1, 1 + 2 and 0, are compared, with "token" each k1 with
+    the mean of the other rollout's, 0 and 1.5."""
     old, ref = torch.tensor([[-1.0, -1.0], [-2.0, 0.0]]), torch.tensor([[-2.0, -3.0], [-2.0, 9.0]])
-    mask = torch.tensor([[1, 1], [1, 0]])  # k1 sums: 1 + 2 = 3, and 0
-    result = kl_advantages(old, ref, mask, kl_coef=0.1)
-    torch.testing.assert_close(result, torch.tensor([-0.3, 0.3]))
-
-
-def test_what_each_token_pays_by_hand():
-    old, ref = torch.tensor([[-1.0, -1.0], [-2.0, 0.0]]), torch.tensor([[-2.0, -3.0], [-2.0, 9.0]])
-    mask = torch.tensor([[1, 1], [1, 0]])  # k1: 1 and 2, mean 1.5; 0
-    result = token_kl_advantages(old, ref, mask, kl_coef=0.1)
-    torch.testing.assert_close(result, torch.tensor([[-0.1, -0.2], [0.15, 0.0]]))
-    torch.testing.assert_close(
-        discounted_sums(result, 0.5), torch.tensor([[-0.2, -0.2], [0.15, 0.0]])
-    )
-    assert discounted_sums(result, 0.0) is not result
+    given = old, ref, torch.tensor([[1, 1], [1, 0]]), 0.1
+    torch.testing.assert_close(kl_advantages(*given), torch.tensor([-0.3, 0.3]))
+    paid = token_kl_advantages(*given)
+    torch.testing.assert_close(paid, torch.tensor([[-0.1, -0.2], [0.15, 0.0]]))
+    later_too = discounted_sums(paid, 0.5)
+    torch.testing.assert_close(later_too, torch.tensor([[-0.2, -0.2], [0.15, 0.0]]))
+    assert discounted_sums(paid, 0.0) is not paid
 
 
 # --- filters ---
@@ -348,61 +262,39 @@ def test_what_each_token_pays_by_hand():
 
 def test_with_truncation_the_ratio_starts_at_the_trainers_own_policy():
     """Sampler at -3, trainer began at -2 and is now at -1: weight min(e, cap), ratio e."""
-    logprobs = torch.tensor([[-1.0]], requires_grad=True)
     config = Loss(objective="importance_sampling", truncate_importance=2.0)
-    loss, sums = policy_loss(
-        logprobs,
-        torch.tensor([[-3.0]]),
-        torch.ones(1),
-        torch.ones(1, 1),
-        config,
-        1.0,
-        start_logprobs=torch.tensor([[-2.0]]),
-    )
-    assert loss.item() == pytest.approx(-2.0 * math.e)
+    loss, _, sums = computed(config, [[-1.0]], [[-3.0]], [1.0], start=[[-2.0]])
+    assert loss == pytest.approx(-2.0 * math.e)
     assert float(sums["importance_weight"]) == 2.0
-    loss, sums = policy_loss(
-        logprobs, torch.tensor([[-3.0]]), torch.ones(1), torch.ones(1, 1), config, 1.0
-    )
-    assert loss.item() == pytest.approx(-2.0) and float(sums["ratio_mean"]) == 1.0
+    loss, _, sums = computed(config, [[-1.0]], [[-3.0]], [1.0])
+    assert loss == pytest.approx(-2.0) and float(sums["ratio_mean"]) == 1.0
 
 
-def test_the_clip_takes_its_ratio_from_the_trainers_start_and_the_gap_is_a_weight_of_its_own():
+@pytest.mark.parametrize("cap, weight", [(0.0, 1.0), (2.0, math.exp(-1.0))])
+@pytest.mark.parametrize("objective", ["ppo", "cispo", "gspo"])
+def test_the_clip_takes_its_ratio_from_the_trainers_start_and_the_gap_is_a_weight_of_its_own(
+    objective, cap, weight
+):
     """Sampler at -1, trainer began at -2 and is still there: no clip, however far apart."""
-    for objective in ("ppo", "cispo", "gspo"):
-        logprobs = torch.tensor([[-2.0]], requires_grad=True)
-        for cap, weight in ((0.0, 1.0), (2.0, math.exp(-1.0))):
-            config = Loss(objective=objective, truncate_importance=cap)
-            loss, sums = policy_loss(
-                logprobs, torch.tensor([[-1.0]]), -torch.ones(1), torch.ones(1, 1), config, 1.0
-            )
-            (gradient,) = torch.autograd.grad(loss, logprobs)
-            assert float(gradient) == pytest.approx(weight)
-            assert sums["clipped"] == 0 and float(sums["ratio_max"]) == 1.0
-            assert float(sums["importance_weight"]) == pytest.approx(weight)
+    config = Loss(objective=objective, truncate_importance=cap)
+    _, gradient, sums = computed(config, [[-2.0]], [[-1.0]], [-1.0])
+    assert gradient == [[pytest.approx(weight)]]
+    assert sums["clipped"] == 0 and float(sums["ratio_max"]) == 1.0
+    assert float(sums["importance_weight"]) == pytest.approx(weight)
 
 
 def test_gspos_weight_for_the_gap_belongs_to_the_whole_rollout():
     """Token gaps e and 1/e: their geometric mean is 1, so no token is weighted."""
-    logprobs = torch.tensor([[-1.0, -2.0]], requires_grad=True)
     config = Loss(objective="gspo", truncate_importance=2.0)
-    _, sums = policy_loss(
-        logprobs, torch.tensor([[-2.0, -1.0]]), torch.ones(1), torch.ones(1, 2), config, 1.0
-    )
+    _, _, sums = computed(config, [[-1.0, -2.0]], [[-2.0, -1.0]], [1.0])
     assert float(sums["importance_weight"]) == 2  # two tokens of weight 1
 
 
 def test_a_sequences_weight_is_the_product_of_its_tokens_weights():
-    sampler = torch.tensor([[-1.0, -2.0], [-1.0, -1.0]], dtype=torch.float64)
-    start = sampler + torch.tensor([[0.5, 0.2], [-0.3, 0.1]], dtype=torch.float64)
-    mask = torch.ones(2, 2, dtype=torch.bool)
-    of_tokens = importance_gap(Loss(), start - sampler, mask)
-    of_answers = importance_gap(Loss(importance_level="sequence"), start - sampler, mask)
-    torch.testing.assert_close(of_answers, of_tokens.prod(-1, keepdim=True).expand(2, 2))
-    # With the last token of the second answer not sampled, the first one's weight is left.
-    mask[1, 1] = False
-    of_answers = importance_gap(Loss(importance_level="sequence"), start - sampler, mask)
-    assert float(of_answers[1, 0]) == pytest.approx(math.exp(-0.3))
+    """With the last token of the second answer not sampled, the first one's weight is left."""
+    gap, mask = torch.tensor([[0.5, 0.2], [-0.3, 0.1]]), torch.tensor([[1, 1], [1, 0]])
+    found = importance_gap(Loss(importance_level="sequence"), gap, mask)
+    torch.testing.assert_close(found, torch.tensor([[0.7, 0.7], [-0.3, -0.3]]).exp())
 
 
 def test_truncated_weights_are_capped_and_masked_ones_dropped():
@@ -414,50 +306,28 @@ def test_truncated_weights_are_capped_and_masked_ones_dropped():
 
 
 def test_sequence_mask_drops_only_bad_rollouts_that_were_left_behind():
-    old = torch.zeros(4, 2)
-    new = torch.tensor([[-1.0, -2.0], [-1.0, -2.0], [-0.1, -0.2], [5.0, 5.0]])
-    advantages = torch.tensor([[-1.0], [1.0], [-1.0], [-1.0]]).expand(4, 2)
-    keep = off_policy_sequence_mask(new, old, advantages, torch.ones(4, 2), threshold=1.0)
-    assert keep.all(-1).tolist() == [False, True, True, True]
-    assert keep.any(-1).tolist() == [False, True, True, True]
-
-
-def test_sequence_mask_takes_the_mean_over_sampled_tokens_only():
-    new, old = torch.tensor([[-9.0, -2.0]]), torch.zeros(1, 2)
-    keep = off_policy_sequence_mask(new, old, -torch.ones(1, 2), torch.tensor([[0, 1]]), 3.0)
-    assert keep.all()
+    old, mask = torch.zeros(5, 2), torch.ones(5, 2)
+    new = torch.tensor([[-1.0, -2.0], [-1.0, -2.0], [-0.1, -0.2], [5.0, 5.0], [-9.0, -0.5]])
+    mask[4, 0] = 0  # the mean is that of sampled tokens only
+    advantages = torch.tensor([[-1.0], [1.0], [-1.0], [-1.0], [-1.0]]).expand(5, 2)
+    keep = off_policy_sequence_mask(new, old, advantages, mask, threshold=1.0)
+    assert keep.tolist() == [[False] * 2, [True] * 2, [True] * 2, [True] * 2, [True] * 2]
 
 
 def test_a_masked_rollout_keeps_its_kl_and_its_place_in_the_denominator():
-    logprobs = torch.tensor([[-2.0], [-1.0]], requires_grad=True)
     config = Loss(sequence_mask_threshold=0.5, kl="k2", kl_coef=1.0)
-    loss, _ = policy_loss(
-        logprobs,
-        torch.tensor([[-1.0], [-1.0]]),
-        torch.tensor([-1.0, -1.0]),
-        torch.ones(2, 1),
-        config,
-        2.0,
-        ref_logprobs=torch.tensor([[-1.0], [-1.0]]),
-    )
-    assert loss.item() == pytest.approx((0.5 + 1.0) / 2)  # k2 of row 0, policy part of row 1
+    new, old = [[-2.0], [-1.0]], [[-1.0], [-1.0]]
+    loss, _, _ = computed(config, new, old, [-1.0, -1.0], denominator=2.0, ref=old)
+    assert loss == pytest.approx((0.5 + 1.0) / 2)  # k2 of row 0, policy part of row 1
 
 
 # --- figures ---
 
 
 def test_figures_by_hand():
-    old = torch.tensor([[-1.0, -1.0], [-1.0, 7.0]])
-    new = old + torch.tensor([[0.5, 0.0], [-0.2, 3.0]])
-    _, sums = policy_loss(
-        new,
-        old,
-        torch.tensor([1.0, 1.0]),
-        torch.tensor([[1, 1], [1, 0]]),
-        Loss(),
-        2.0,
-        start_logprobs=old,
-    )
+    """Log ratios of 0.5, 0 and -0.2; the last token is not sampled."""
+    old, new = [[-1.0, -1.0], [-1.0, 7.0]], [[-0.5, -1.0], [-1.2, 10.0]]
+    _, _, sums = computed(Loss(), new, old, [1.0, 1.0], [[1, 1], [1, 0]], 2.0, start=old)
     figures = summarize([sums])
     assert figures["clip_frac"] == pytest.approx(1 / 3)  # the token at +0.5
     assert figures["ratio_max"] == pytest.approx(math.exp(0.5))

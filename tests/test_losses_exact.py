@@ -57,22 +57,13 @@ def expected_gradient(logits, sampler, config, ref=None, start=None):
     """Sum over all answers of (probability under the sampler) x (gradient of its loss)."""
     weights = probabilities(sampler)
     old = answer_logprobs(sampler).detach()
-    ref = None if ref is None else answer_logprobs(ref).detach()
-    start = None if start is None else answer_logprobs(start).detach()
+    records = [x if x is None else answer_logprobs(x).detach() for x in (ref, start)]
     logprobs = answer_logprobs(logits)
     total = 0.0
     for i in range(9):
         row = slice(i, i + 1)
-        loss, _ = policy_loss(
-            logprobs[row],
-            old[row],
-            REWARDS[row],
-            torch.ones(1, 2),
-            config,
-            1.0,
-            ref_logprobs=None if ref is None else ref[row],
-            start_logprobs=None if start is None else start[row],
-        )
+        given = logprobs[row], old[row], REWARDS[row], torch.ones(1, 2), config, 1.0
+        loss, _ = policy_loss(*given, *(x if x is None else x[row] for x in records))
         total = total + weights[i] * loss
     return torch.autograd.grad(total, logits)[0]
 
@@ -227,7 +218,7 @@ def test_maxrl_with_n_rollouts_has_the_gradient_of_the_first_terms_of_log_p(size
     }
     total = 0.0
     for rewards in itertools.product((0.0, 1.0), repeat=size):
-        chance = math.prod(float(p if reward else 1 - p) for reward in rewards)
+        chance = math.prod(p.item() if reward else 1 - p.item() for reward in rewards)
         found = KINDS["maxrl"](torch.tensor(rewards, dtype=torch.float64))
         values = zip(found, rewards, strict=True)
         total = total + chance * sum(a * mean_score[reward] for a, reward in values) / size
@@ -236,7 +227,7 @@ def test_maxrl_with_n_rollouts_has_the_gradient_of_the_first_terms_of_log_p(size
     exact = torch.autograd.grad(terms, logits, retain_graph=True)[0]
     torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-13)
     of_log = torch.autograd.grad(p.log(), logits)[0]
-    share = 1 - (1 - float(p)) ** (size - 1)  # what n - 1 terms are of all
+    share = 1 - (1 - p.item()) ** (size - 1)  # what n - 1 terms are of all
     torch.testing.assert_close(gradient, share * of_log, rtol=0, atol=1e-13)
 
 
@@ -317,20 +308,6 @@ def test_k1_in_the_loss_is_refused_because_it_does_nothing():
     with pytest.raises(ValueError) as error:
         expected_gradient(logits, logits.detach(), summed(kl="k1", kl_coef=1.0), ref=policy(1))
     assert str(error.value) == K1_IN_LOSS
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", ["k2", "k3"])
-def test_every_accepted_kl_term_follows_the_reference(kind, weighted):
-    logits = policy(0)
-    config = summed(kl=kind, kl_coef=0.5, kl_importance_weighted=weighted)
-    gradients = [
-        expected_gradient(logits, logits.detach(), config, ref=policy(seed)) for seed in (4, 5)
-    ]
-    assert (gradients[0] - gradients[1]).abs().max() > 1e-2
-    without = expected_gradient(logits, logits.detach(), summed())
-    for gradient in gradients:
-        assert (gradient - without).abs().max() > 1e-2
 
 
 def test_weighted_k3_in_the_loss_is_the_gradient_of_the_token_kls():

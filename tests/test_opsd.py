@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_tokenizer, toy_world, train
+from toy import toy_config, toy_policy, toy_teacher, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, problem_prompt, told_prompt
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Rollout, grader, told_rollouts
@@ -22,9 +20,7 @@ def world(tmp_path):
 
 
 def policies(world, config):
-    policy = LocalPolicy(
-        world["model"], AdamW(world["model"]), config, tokenizer=world["tokenizer"]
-    )
+    policy = toy_policy(world["model"], config, tokenizer=world["tokenizer"])
     return policy, policy.snapshot()
 
 
@@ -85,8 +81,5 @@ def test_without_solutions_or_a_penalty_it_is_refused(world, tmp_path):
 
 
 def test_a_stronger_teacher_may_be_told_too(world, tmp_path):
-    from reasoning_from_scratch.files.weights import save_hf_folder
-
-    folder = save_hf_folder(toy_model(1), toy_tokenizer(tmp_path), tmp_path / "t")
-    asked = OPSD | {"kl_reference": str(folder), "steps": 2}
+    asked = OPSD | toy_teacher("distill", tmp_path) | {"steps": 2}
     assert len(train(toy_config(tmp_path / "run", **asked), quiet=True, **world).rows) == 2

@@ -20,15 +20,12 @@ CONFIG = TrainConfig(max_new_tokens=6, rollouts=4, objective="ppo", epochs=2, mi
 
 @pytest.fixture
 def policy(tmp_path):
-    found = toy_policy(toy_model(), CONFIG)
-    found.tokenizer = toy_tokenizer(tmp_path)
-    return found
+    return toy_policy(toy_model(), CONFIG, tokenizer=toy_tokenizer(tmp_path))
 
 
-def rollouts_of(policy, seed=0):
+def rollouts_of(policy):
     """Rollouts with rewards that random models can earn."""
-    config = TrainConfig(**(vars(CONFIG) | {"seed": seed}))
-    groups = policy.sample(toy_problems(3), config)
+    groups = policy.sample(toy_problems(3), CONFIG)
     for group in groups:
         for rollout in group.rollouts:
             rollout.reward = rollout.advantage = float(len(set(rollout.response_ids)) % 3) - 1
@@ -100,7 +97,7 @@ def test_out_of_memory_means_smaller_pieces_and_the_same_gradient(policy, caplog
     for part in (rollouts[:5], rollouts[5:]):
         policy.forward_backward(part, CONFIG, denominator=12)
     whole = [gradient.clone() for gradient in policy.optimizer.gradients()]
-    small = toy_policy(toy_model(), TrainConfig(**(vars(CONFIG) | {"micro_batch_tokens": 10**6})))
+    small = toy_policy(toy_model(), replace(CONFIG, micro_batch_tokens=10**6))
     tight = Tight(room)
     small.training_pass = tight
     for part in (rollouts[:5], rollouts[5:]):
@@ -196,11 +193,11 @@ def test_a_snapshot_stays_as_it_was(policy):
 def test_records_of_an_earlier_use_are_not_read_again(policy):
     """The same groups, first with a KL in the advantages, then without."""
     groups, rollouts = rollouts_of(policy)
-    with_kl = TrainConfig(**(vars(CONFIG) | {"kl": "token", "kl_coef": 0.1}))
+    with_kl = replace(CONFIG, kl="token", kl_coef=0.1)
     reference = toy_policy(toy_model(seed=1), CONFIG)
     train_step(policy, groups, with_kl, 1e-3, reference)
     assert all(r.token_advantages is not None and r.ref_logprobs is not None for r in rollouts)
-    once = TrainConfig(**(vars(CONFIG) | {"epochs": 1}))
+    once = replace(CONFIG, epochs=1)
     prepared_update(policy, None, groups, once)
     for rollout in rollouts:
         assert rollout.token_advantages is rollout.ref_logprobs is rollout.start_logprobs is None

@@ -3,7 +3,9 @@
 import pytest
 import torch
 import transformers
+from small_model import LLAMA_3
 from torch._subclasses.fake_tensor import FakeTensorMode
+from toy import TOY_CONFIG
 
 from reasoning_from_scratch.files.tensor_files import config_to_hf
 from reasoning_from_scratch.qwen3 import (
@@ -17,7 +19,8 @@ from reasoning_from_scratch.qwen3 import (
     load_hf_weights_into_qwen,
 )
 
-# name: emb_dim, n_heads, n_kv_groups, head_dim, n_layers, hidden_dim, vocab_size, rope_base, tied
+SIZES = "emb_dim n_heads n_kv_groups head_dim n_layers hidden_dim vocab_size rope_base".split()
+SIZES += ["tie_embeddings"]
 GEOMETRIES = {
     "one kv group, tied": (32, 4, 1, 8, 2, 64, 61, 1e6, True),
     "one kv group, untied, wide heads": (32, 4, 1, 16, 2, 48, 61, 1e4, False),
@@ -33,13 +36,7 @@ GEOMETRIES = {
     "Llama 2": (32, 4, 4, 8, 2, 64, 61, 1e4, False),
     "Llama 3.2": (32, 4, 1, 16, 2, 64, 61, 5e5, True),
 }
-# In T tokens each kind of pair shows: unchanged, mixed, slowed.
-LLAMA_3 = {
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8,
-}
+# In T tokens each kind of pair of LLAMA_3 shows: unchanged, mixed, slowed.
 FAMILIES = {
     "Qwen2.5": {"qk_norm": False, "qkv_bias": True},
     "SmolLM2": {"qk_norm": False, "norm_eps": 1e-2},  # far from 1e-6, so that it shows
@@ -52,23 +49,6 @@ B, T = 3, 11
 LENGTHS = torch.tensor([11, 4, 1])
 
 
-def our_config(emb_dim, n_heads, groups, head_dim, n_layers, hidden_dim, vocab, rope_base, tied):
-    return {
-        "vocab_size": vocab,
-        "context_length": 64,
-        "emb_dim": emb_dim,
-        "n_heads": n_heads,
-        "n_layers": n_layers,
-        "hidden_dim": hidden_dim,
-        "head_dim": head_dim,
-        "qk_norm": True,
-        "n_kv_groups": groups,
-        "rope_base": rope_base,
-        "dtype": torch.float32,
-        "tie_embeddings": tied,
-    }
-
-
 def hf_model(cfg):
     values = config_to_hf(cfg | {"dtype": torch.float32}, 1, 0)
     del values["pad_token_id"]  # its embedding would get no gradient
@@ -79,8 +59,9 @@ def hf_model(cfg):
 def make_pair(name, dtype=torch.float32):
     """Ours and theirs. Weights large enough that attention is far from uniform, and norms that
     are not all ones, so that a forgotten scale or a wrong angle shows."""
+    sizes = dict(zip(SIZES, GEOMETRIES[name], strict=True))
     family = FAMILIES.get(name.partition(",")[0], {})
-    cfg = our_config(*GEOMETRIES[name]) | family | {"dtype": dtype}
+    cfg = TOY_CONFIG | {"context_length": 64, "dtype": dtype} | sizes | family
     torch.manual_seed(7)
     theirs = hf_model(cfg)
     with torch.no_grad():
@@ -117,12 +98,15 @@ def padding_mask(side, lengths=LENGTHS, length=T):
     return steps < lengths[:, None]
 
 
+def told_of_padding(mask):
+    """What transformers has to be told."""
+    positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
+    return {"attention_mask": mask.long(), "position_ids": positions}
+
+
+@torch.no_grad()
 def their_logits(theirs, ids, mask=None):
-    with torch.no_grad():
-        if mask is None:
-            return theirs(ids).logits
-        positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
-        return theirs(ids, attention_mask=mask.long(), position_ids=positions).logits
+    return theirs(ids, **({} if mask is None else told_of_padding(mask))).logits
 
 
 def assert_close(ours, theirs):
@@ -162,32 +146,14 @@ def test_padded_batch(pair, side):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_what_stands_at_padding_does_not_matter(pair, side):
-    ours, _ = pair
-    ids, mask = random_ids(ours), padding_mask(side)
-    other = torch.where(mask, ids, (ids + 1) % ours.cfg["vocab_size"])
-    same = ours(ids, attention_mask=mask)[mask], ours(other, attention_mask=mask)[mask]
-    assert torch.equal(*same)
-
-
-@torch.no_grad()
-def test_cached_decoding_token_by_token(pair):
+@pytest.mark.parametrize("max_length, pieces", [(None, [1] * T), (T, [5, 1, 3, 2])])
+def test_reading_with_a_cache_in_pieces(pair, max_length, pieces):
     ours, theirs = pair
     ids = random_ids(ours)
-    cache = KVCache(ours.cfg["n_layers"])
-    steps = [ours(ids[:, t : t + 1], cache=cache) for t in range(T)]
-    assert_close(torch.cat(steps, dim=1), their_logits(theirs, ids))
+    cache = KVCache(ours.cfg["n_layers"], max_length)
+    logits = [ours(piece, cache=cache) for piece in ids.split(pieces, dim=1)]
+    assert_close(torch.cat(logits, dim=1), their_logits(theirs, ids))
     assert cache.lengths.tolist() == [T] * B
-
-
-@torch.no_grad()
-def test_prefill_in_pieces(pair):
-    ours, theirs = pair
-    ids = random_ids(ours)
-    cache = KVCache(ours.cfg["n_layers"], max_length=T)
-    pieces = [ours(piece, cache=cache) for piece in ids.split([5, 1, 3, 2], dim=1)]
-    assert_close(torch.cat(pieces, dim=1), their_logits(theirs, ids))
 
 
 @torch.no_grad()
@@ -215,8 +181,7 @@ def test_hidden_states_are_the_logits_without_the_head(pair):
     hidden = ours.hidden_states(ids, attention_mask=mask)
     assert hidden.shape == (B, T, ours.cfg["emb_dim"])
     assert torch.equal(ours.out_head(hidden), ours(ids, attention_mask=mask))
-    positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
-    expected = theirs.model(ids, attention_mask=mask.long(), position_ids=positions)
+    expected = theirs.model(ids, **told_of_padding(mask))
     assert_close(hidden[mask], expected.last_hidden_state[mask])
 
 
@@ -252,11 +217,7 @@ def test_gradients(pair, side):
     ours, theirs = pair
     ids, mask = random_ids(ours), padding_mask(side)
     targets = ids.roll(-1, dims=1)[..., None]
-    positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
-    all_logits = (
-        ours(ids, attention_mask=mask),
-        theirs(ids, attention_mask=mask.long(), position_ids=positions).logits,
-    )
+    all_logits = ours(ids, attention_mask=mask), theirs(ids, **told_of_padding(mask)).logits
     for model, logits in zip(pair, all_logits, strict=True):
         model.zero_grad()
         picked = logits.log_softmax(dim=-1).gather(-1, targets).squeeze(-1)
@@ -284,13 +245,10 @@ def test_bfloat16_within_its_rounding(name, side):
     ours, theirs = make_pair(name, torch.bfloat16)
     ids, mask = random_ids(ours), padding_mask(side)
     exact = their_logits(cast(theirs, torch.float32), ids, mask)[mask]
-    their_error = (
-        their_logits(cast(theirs, torch.bfloat16), ids, mask)[mask].float() - exact
-    ).abs()
-    plain = ours(ids, attention_mask=mask)
-    cache = KVCache(ours.cfg["n_layers"])
-    cached = ours(ids, cache=cache, attention_mask=mask)
-    for logits in (plain, cached):
+    rounded = their_logits(cast(theirs, torch.bfloat16), ids, mask)[mask]
+    their_error = (rounded.float() - exact).abs()
+    cached = ours(ids, cache=KVCache(ours.cfg["n_layers"]), attention_mask=mask)
+    for logits in (ours(ids, attention_mask=mask), cached):
         assert logits.dtype == torch.bfloat16
         assert_no_worse((logits[mask].float() - exact).abs(), their_error)
 

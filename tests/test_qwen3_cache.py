@@ -4,37 +4,24 @@ import random
 
 import pytest
 import torch
+from small_model import small_model, uneven
 
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
 
-CONFIG = {
-    "vocab_size": 40,
-    "context_length": 128,
-    "emb_dim": 32,
-    "n_heads": 4,
-    "n_layers": 2,
-    "hidden_dim": 48,
-    "head_dim": 16,
-    "qk_norm": True,
-    "n_kv_groups": 2,
-    "rope_base": 1e4,
-    "dtype": torch.float32,
-}
+LAYERS, VOCAB = 2, 40
 
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(11)
-    model = Qwen3Model(CONFIG).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn_like(parameter)
-            parameter.copy_(1 + 0.3 * noise if parameter.dim() == 1 else 0.25 * noise)
+    """Weights large enough that attention is far from uniform."""
+    model, generator = uneven(small_model(VOCAB, head_dim=16)), torch.Generator().manual_seed(11)
+    for matrix in (weight for weight in model.parameters() if weight.dim() > 1):
+        matrix.data.normal_(0, 0.25, generator=generator)
     return model
 
 
 def new_cache(max_length=None):
-    return KVCache(CONFIG["n_layers"], max_length)
+    return KVCache(LAYERS, max_length)
 
 
 def ids_of(*rows):
@@ -60,7 +47,7 @@ class Batch:
         self.pieces(lowest=1)
 
     def tokens(self, count):
-        return [self.rng.randrange(CONFIG["vocab_size"]) for _ in range(count)]
+        return [self.rng.randrange(VOCAB) for _ in range(count)]
 
     def feed(self, pieces, side):
         """Give each row its piece of new tokens, padded to the longest."""
@@ -183,10 +170,10 @@ def test_get_and_update_exchange_layers(model):
 @torch.no_grad()
 def test_bfloat16_ragged_decoding_equals_one_by_one(model):
     """The same arithmetic in another batch: within a few units of bfloat16's last place."""
-    low = Qwen3Model({**CONFIG, "dtype": torch.bfloat16})
+    low = Qwen3Model({**model.cfg, "dtype": torch.bfloat16})
     low.load_state_dict(model.state_dict())
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
-    cache = KVCache(CONFIG["n_layers"])
+    cache = KVCache(LAYERS)
     low(ids_of([0, 0, 1, 2], [3, 4, 5, 6]), cache=cache, attention_mask=mask)
     logits = low(ids_of([7], [8]), cache=cache).float()
     for row, tokens in enumerate([[1, 2, 7], [3, 4, 5, 6, 8]]):

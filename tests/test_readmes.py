@@ -85,6 +85,9 @@ SMALL = {
 FLAGS_ONLY = re.compile(
     r"--(model|which_model) (base|reasoning|smollm2|Qwen/\S+)\b|\.pth\b"
     r"|use_checkpoint\.py(?! --list)"
+    # Small ones are in tests/book/test_experiments.py, test_reasoning_stages.py, tests/checkpoints.
+    r"|ch06/real_model\.py|ch07/(binary_search|long_runs|asking|second_try)\.py|ch08/experiment\.py"
+    r"|checkpoints/(player|blurred)\.py"
     r"|(math-500|math-train|gsm8k\S*)\b|checkpoints/pretrain\.py"
     r"|ch07/regimes\.py --regime"  # tests/book/test_regime_runs.py has small ones
     r"|\bpublished/"  # files that each reader fetches: tests/commands/test_plot.py draws such
@@ -112,27 +115,6 @@ NOT_RUN = {
     "ray start --head --port 6379": "a cluster of several machines",
     "ray start --address 10.0.0.1:6379": "likewise",
     "--with transformers --with trl benchmarks/gpu_gate.py": "in tests/book/test_gpu_gate.py",
-    "checkpoints/player.py": "minutes; tests/checkpoints/test_player.py",
-    "ch06/real_model.py": "a real model; a small one: tests/book/test_experiments.py",
-    "ch06/real_model.py --seeds 0": "likewise",
-    "ch06/real_model.py --lr 2e-4 --lora-rank 16 --seeds 0": "likewise",
-    "ch06/real_model.py --task instructions --every 20": "likewise",
-    "ch07/binary_search.py": "minutes; a small one is in tests/book/test_experiments.py",
-    "ch07/binary_search.py --kl 0": "likewise",
-    "ch07/binary_search.py --kl 0.05": "likewise",
-    "checkpoints/blurred.py": "minutes; tests/checkpoints/test_blurred.py",
-    "ch07/long_runs.py": "hours; a small one is in tests/book/test_experiments.py",
-    "ch07/asking.py": "minutes; a small one is in tests/book/test_experiments.py",
-    "ch07/second_try.py": "minutes; a small one is in tests/book/test_experiments.py",
-    "ch08/experiment.py --seeds 0": "hours; a small one is in tests/book/test_reasoning_stages.py",
-    "ch08/experiment.py --seeds 0 --stages untrained warm-start grpo": "likewise",
-    "ch08/experiment.py --seeds 0 --stages warm-start pass-rates grpo grpo-chosen on-policy"
-    " self-teacher --steps 24 --every 12 --choose-from 128 --final"
-    " --out ch08/experiment_24_steps.csv": "likewise",
-    "ch08/experiment.py --seeds 0 --stages warm-start grpo examples --dtype bfloat16"
-    " --final": "likewise",
-    "ch08/experiment.py --seeds 0 --stages warm-start grpo teacher-answers adapter"
-    " --dtype bfloat16 --final": "likewise",
     "rfs chat --model ch08/adapter --template ch08/question.txt": "it needs SmolLM2; a small one is"
     " in tests/files/test_adapters.py",
 }

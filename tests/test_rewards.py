@@ -153,15 +153,7 @@ def test_correct_and_format_are_always_measured():
 
 
 @pytest.mark.parametrize(
-    "length, expected",
-    [
-        (0, 0.0),
-        (80, 0.0),
-        (85, -0.25),
-        (90, -0.5),
-        (100, -1.0),
-        (120, -1.0),
-    ],
+    "length, expected", [(0, 0), (80, 0), (85, -0.25), (90, -0.5), (100, -1), (120, -1)]
 )
 def test_overlong_penalty(length, expected):
     assert overlong_penalty(length, max_new_tokens=100, cushion=20) == pytest.approx(expected)

@@ -280,15 +280,6 @@ def test_a_sampled_rollout_is_plain_too():
             text.append(token)
 
 
-@pytest.mark.parametrize("temperature, top_p, top_k", TEMPERED_CUTS)
-def test_refilled_is_not_refilled(temperature, top_p, top_k):
-    policy = dict(temperature=temperature, top_p=top_p, top_k=top_k)
-    whole = draw(PROMPTS, 5, **policy)
-    assert 1 < len({len(sample.response_ids) for group in whole for sample in group})
-    for max_rows in (1, 2, 3, 7, 29, 30):
-        assert ids(draw(PROMPTS, 5, sample_rows=max_rows, **policy)) == ids(whole)
-
-
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 4), st.sampled_from(TEMPERED_CUTS))
 def test_any_company_in_any_order(shuffle, max_rows, num_samples, policy):
@@ -315,17 +306,22 @@ def test_any_company_in_any_order(shuffle, max_rows, num_samples, policy):
 
 @pytest.mark.parametrize("temperature, top_p, top_k", TEMPERED_CUTS)
 @torch.no_grad()
-def test_recorded_logprobs_are_those_of_a_fresh_forward_pass(temperature, top_p, top_k):
-    groups = draw(PROMPTS, 4, temperature=temperature, top_p=top_p, top_k=top_k, sample_rows=5)
+def test_what_is_recorded_is_what_a_fresh_forward_pass_gives(temperature, top_p, top_k):
+    """Log-probabilities, entropies, and if asked for the sets that were sampled from."""
+    cut = dict(temperature=temperature, top_p=top_p, top_k=top_k)
+    groups = draw(PROMPTS, 4, sample_rows=5, keep_sampling_mask=True, **cut)
     for prompt, group in zip(PROMPTS, groups, strict=True):
         for sample in group:
             logits = MODEL(torch.tensor([prompt + sample.response_ids]))[0, len(prompt) - 1 : -1]
-            policy = policy_distribution(logits, temperature, top_p, top_k)
+            policy = policy_distribution(logits, **cut)
             own = policy.gather(-1, torch.tensor(sample.response_ids)[:, None])[:, 0]
             torch.testing.assert_close(torch.tensor(sample.logprobs), own, atol=1e-5, rtol=0)
             entropies = torch.special.entr(policy.exp()).sum(-1)
             recorded = torch.tensor(sample.entropies)
             torch.testing.assert_close(recorded, entropies, atol=1e-4, rtol=0)
+            kept = [row.isfinite().nonzero()[:, 0].tolist() for row in policy]
+            assert sample.kept == [[] if len(tokens) == VOCAB else tokens for tokens in kept]
+    assert draw(PROMPTS, **cut)[0][0].kept is None
 
 
 def test_why_a_rollout_stopped():
@@ -387,23 +383,6 @@ def test_each_group_is_announced_once_when_it_is_complete(max_rows):
     groups = draw(PROMPTS, 3, sample_rows=max_rows)
     assert sorted(calls) == list(enumerate(ids(groups)))
     assert max_rows > 1 or [prompt for prompt, _ in calls] == list(range(len(PROMPTS)))
-
-
-def test_the_sets_that_were_sampled_from_can_be_kept():
-    groups = draw(
-        PROMPTS, 3, temperature=0.9, top_p=0.7, top_k=6, keep_sampling_mask=True, sample_rows=4
-    )
-    cut = 0
-    with torch.no_grad():
-        for prompt, group in zip(PROMPTS, groups, strict=True):
-            for s in group:
-                logits = MODEL(torch.tensor([prompt + s.response_ids]))[0, len(prompt) - 1 : -1]
-                policy = policy_distribution(logits, 0.9, 0.7, 6)
-                assert s.kept == [row.isfinite().nonzero()[:, 0].tolist() for row in policy]
-                cut += sum(len(kept) < VOCAB for kept in s.kept)
-    assert cut
-    assert draw(PROMPTS)[0][0].kept is None
-    assert set(map(tuple, draw(PROMPTS, keep_sampling_mask=True)[0][0].kept)) == {()}
 
 
 class Spy:

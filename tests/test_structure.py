@@ -105,18 +105,12 @@ def room_of(module: str) -> str:
 
 
 @pytest.mark.parametrize("path", FILES, ids=label)
-def test_a_room_imports_those_before_it(path):
-    room = room_of(module_of(path))
-    if room not in ROOMS:  # a chapter, the package's door, a leaf
-        return
-    allowed = {*ROOMS[: ROOMS.index(room) + 1], *LEAVES}
-    assert {room_of(module) for module in ours(path)} <= allowed
-
-
-@pytest.mark.parametrize("path", FILES, ids=label)
-def test_the_engine_never_imports_a_chapter(path):
-    if module_of(path) not in CHAPTERS:
-        assert not ours(path) & CHAPTERS
+def test_a_room_imports_those_before_it_and_the_engine_never_a_chapter(path):
+    room, needed = room_of(module_of(path)), ours(path)
+    if room in ROOMS:  # not a chapter, the package's door, a leaf
+        allowed = {*ROOMS[: ROOMS.index(room) + 1], *LEAVES}
+        assert {room_of(module) for module in needed} <= allowed
+    assert module_of(path) in CHAPTERS or not needed & CHAPTERS
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("ch0*/*.ipynb")), ids=lambda path: path.stem)

@@ -82,8 +82,8 @@ def toy_config(folder, **changes) -> TrainConfig:
     return TrainConfig(**(values | changes))
 
 
-def toy_policy(model, config=None, training_pass=padded_logprobs) -> LocalPolicy:
-    return LocalPolicy(model, AdamW(model), config, training_pass)
+def toy_policy(model, config=None, training_pass=padded_logprobs, **given) -> LocalPolicy:
+    return LocalPolicy(model, AdamW(model), config, training_pass, **given)
 
 
 def train(config, model=None, tokenizer=None, problems=None, eval_problems=None, **how):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from reasoning_from_scratch import sampling
 from reasoning_from_scratch.fast import cut as fast
-from reasoning_from_scratch.sampling import sample_next_token
 from tests.test_sampling import adversarial_rows
 
 CUTS = [(0.0, 0), (1e-6, 0), (0.3, 0), (0.9, 0), (0.9999999, 0), (1.0, 7), (0.8, 300), (0.5, 40)]
@@ -57,14 +56,3 @@ def test_candidates_are_plain_also_where_they_do_not_suffice(count, top_p, top_k
     probs, count = adversarial_rows(6000), max(count, top_k + 1)
     found = fast.cut_by_candidates(probs, top_p, top_k, count)
     assert torch.equal(found, sampling.cut_by_sorting(probs, top_p, top_k))
-
-
-@pytest.mark.parametrize("top_p, top_k", CUTS)
-@pytest.mark.parametrize("size", [40, 9000])
-def test_the_same_tokens_and_log_probabilities_are_drawn(size, top_p, top_k):
-    logits = adversarial_rows(size).log().repeat(20, 1)
-    u = torch.rand(len(logits), generator=torch.Generator().manual_seed(0))
-    plain = sample_next_token(logits, u, 0.8, top_p, top_k)
-    quick = sample_next_token(logits, u, 0.8, top_p, top_k, fast.fast_cut)
-    for one, other in zip(plain, quick, strict=True):
-        assert one is other or torch.equal(one, other)

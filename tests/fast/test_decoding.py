@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_model import drawn, small_model
+from small_model import (
+    LLAMA_3,
+    drawn,
+    read_prompts,
+    several_steps,
+    small_model,
+    uneven,
+    with_lora,
+)
 
 from reasoning_from_scratch.fast.decode_library import (
     FLAGS,
@@ -26,7 +34,7 @@ from reasoning_from_scratch.fast.decoding import (
     threads,
 )
 from reasoning_from_scratch.optim.lora import add_lora
-from reasoning_from_scratch.qwen3 import FeedForward, KVCache, RMSNorm
+from reasoning_from_scratch.qwen3 import FeedForward, KVCache
 from reasoning_from_scratch.run.memory import checkpoint_blocks
 from reasoning_from_scratch.sampling import PLAIN_ENGINE
 
@@ -48,7 +56,7 @@ def flags(request):
 
 
 @cache
-def library_with(dtype, flags):
+def compiled_with(dtype, *flags):
     folder = Path(tempfile.mkdtemp())
     compile_to(folder / "decode.so", ["cc", *flags, *FORMATS[dtype]])
     library = open_library(folder / "decode.so")
@@ -56,19 +64,7 @@ def library_with(dtype, flags):
     return library
 
 
-def compiled_with(dtype, flags):
-    return library_with(dtype, tuple(flags))
-
-
 SIZES = {"emb_dim": 64, "n_heads": 6, "hidden_dim": 160, "head_dim": 32}
-
-
-LLAMA_3 = {
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8,
-}
 FAMILIES = {
     "Qwen3": {},
     "Qwen2.5": {"qk_norm": False, "qkv_bias": True, "tie_embeddings": True},
@@ -78,48 +74,25 @@ FAMILIES = {
 
 
 def model_that_fits(dtype=torch.float32, vocab_size=96, **other):
-    """Its norms differ from each other, too, and its biases."""
-    model = small_model(vocab_size, **{**SIZES, "dtype": dtype, **other})
-    generator = torch.Generator().manual_seed(0)
-    for norm in (part for part in model.modules() if isinstance(part, RMSNorm)):
-        norm.scale.data.uniform_(0.5, 1.5, generator=generator)
-    for name, bias in model.named_parameters():
-        if name.endswith("bias"):
-            bias.data.uniform_(-1, 1, generator=generator)
+    model = uneven(small_model(vocab_size, **{**SIZES, "dtype": dtype, **other}))
     return model.requires_grad_(False)
 
 
-def read_prompts(model, rows, seed=0):
-    """A cache of so many prompts of 1 to 20 tokens, and a next token for each."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, 96, (rows, 20), generator=generator)
-    lengths = torch.randint(1, 21, (rows, 1), generator=generator)
-    cache = KVCache(model.cfg["n_layers"], 64)
-    model.fill_cache(ids, cache, torch.arange(20) < lengths)
-    return cache, torch.randint(0, 96, (rows, 1), generator=generator)
-
-
-def several_steps(decode, cache, tokens, steps=5):
-    """Logits (steps, B, V) of greedy steps from here."""
-    cache = cache.take(torch.arange(len(tokens)))
-    found = []
-    for _ in range(steps):
-        found.append(decode(tokens, cache=cache)[:, -1])
-        tokens = found[-1].argmax(dim=-1, keepdim=True)
-    assert cache.lengths.max() == cache.width
-    return torch.stack(found)
-
-
 @needs_compiler
+@pytest.mark.parametrize("lora", [False, True])
 @pytest.mark.parametrize("rows", [1, 12, 31])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_same_logits(family, rows, flags):
+def test_the_same_logits(family, rows, lora, flags):
+    """Also with LoRA as it is trained."""
     model = model_that_fits(**FAMILIES[family])
+    if lora:
+        with_lora(model, size=0.05)
     assert fits_decode_c(model)
-    decoder = CompiledDecoder(model, compiled_with(torch.float32, flags))
+    decoder = CompiledDecoder(model, compiled_with(torch.float32, *flags))
     cache, tokens = read_prompts(model, rows)
     found = several_steps(decoder, cache, tokens)
-    assert torch.allclose(found, several_steps(model, cache, tokens), atol=2e-5)
+    atol = 5e-5 if lora else 2e-5  # Qwen2.5's are up to 200 here: of that, 5e-5 are two roundings
+    assert torch.allclose(found, several_steps(model, cache, tokens), atol=atol)
 
 
 @needs_compiler
@@ -131,7 +104,7 @@ def test_in_bfloat16_as_near_to_float64_as_torch_is(family, n_layers, flags):
     sizes = {**FAMILIES[family], "n_layers": n_layers}
     model, exact = model_that_fits(torch.bfloat16, **sizes), model_that_fits(torch.float64, **sizes)
     exact.load_state_dict(model.state_dict())
-    decoder = CompiledDecoder(model, compiled_with(torch.bfloat16, flags))
+    decoder = CompiledDecoder(model, compiled_with(torch.bfloat16, *flags))
     cache, tokens = read_prompts(model, 31)
     caches = [cast(cache, dtype) for dtype in (torch.bfloat16, torch.bfloat16, torch.float64)]
     steps = []
@@ -148,23 +121,6 @@ def test_in_bfloat16_as_near_to_float64_as_torch_is(family, n_layers, flags):
     assert (best - second)[chosen_otherwise].lt(2 * errors_in_torch.max()).all()
 
 
-@needs_compiler
-@pytest.mark.parametrize("family", FAMILIES)
-def test_lora_as_it_is_trained(family, flags):
-    model = model_that_fits(**FAMILIES[family])
-    cache, tokens = read_prompts(model, 12)
-    before = several_steps(model, cache, tokens)
-    add_lora(model, rank=3, alpha=4.0)
-    generator = torch.Generator().manual_seed(0)
-    for name, weight in model.named_parameters():
-        if name.endswith("lora_B"):
-            weight.data.uniform_(-0.2, 0.2, generator=generator)
-    decoder = CompiledDecoder(model, compiled_with(torch.float32, flags))
-    found = several_steps(decoder, cache, tokens)
-    assert torch.allclose(found, several_steps(model, cache, tokens), atol=2e-5)
-    assert not torch.allclose(found, before, atol=0.1)
-
-
 def cast(cache, dtype):
     copy = cache.take(torch.arange(len(cache.lengths)))
     copy.keys, copy.values = ([x.to(dtype) for x in some] for some in (copy.keys, copy.values))
@@ -175,7 +131,7 @@ def cast(cache, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtype, flags):
     model = model_that_fits(dtype)
-    decoder = CompiledDecoder(model, compiled_with(dtype, flags))
+    decoder = CompiledDecoder(model, compiled_with(dtype, *flags))
     cache, tokens = read_prompts(model, 30)
     together = several_steps(decoder, cache, tokens)
     for some in ([4], [29, 3], list(range(7, 20))):
@@ -298,7 +254,7 @@ def test_a_step_without_memory_is_torchs(when, tmp_path, caplog):
     """The first, and one after two that went well: torch goes on where it stood."""
     header = tmp_path / "no_memory.h"
     header.write_text(NO_MEMORY % when)
-    library = compiled_with(torch.float32, [*FLAGS, "-include", str(header)])
+    library = compiled_with(torch.float32, *FLAGS, "-include", str(header))
     model = model_that_fits()
     cache, tokens = read_prompts(model, 4)
     decoder = CompiledDecoder(model, library)

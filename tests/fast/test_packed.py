@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from toy import toy_model
 
 from reasoning_from_scratch.fast import packed as packed_module
 from reasoning_from_scratch.fast.packed import (
     blockwise_logprobs,
-    gather_of,
     pack,
     packed_logprobs,
 )
@@ -19,13 +17,9 @@ from reasoning_from_scratch.run.memory import checkpoint_blocks
 TEMPERATURE = 0.8
 
 
-def batch_of(*rollouts):
-    return make_batch(
-        [
-            Rollout(None, prompt, answer, [-1.0] * len(answer), [], "", True)
-            for prompt, answer in rollouts
-        ]
-    )
+def batch_of(*pairs):
+    """Of prompts with their answers."""
+    return make_batch([Rollout(None, *pair, [-1.0] * len(pair[1])) for pair in pairs])
 
 
 def random_batch(seed=0):
@@ -43,20 +37,6 @@ def gradient(model, logprobs, batch):
     model.zero_grad()
     (logprobs * weights).sum().backward()
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_the_same_log_probabilities_and_gradients(checkpointing):
-    model, batch = toy_model(tie_embeddings=True), random_batch()
-    expected = padded_logprobs(model, batch, TEMPERATURE)
-    expected_gradient = gradient(model, expected, batch)
-    if checkpointing:
-        checkpoint_blocks(model)
-    found = packed_logprobs(model, batch, TEMPERATURE)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    assert (found[batch.mask == 0] == 0).all()
-    difference = gradient(model, found, batch) - expected_gradient
-    assert difference.abs().max() <= 1e-5 * expected_gradient.abs().max()
 
 
 def test_what_rollouts_begin_with_is_there_once_and_padding_is_not():
@@ -82,50 +62,6 @@ def found_at(packed):
     return asked[packed.found.numbers[0]].tolist()
 
 
-NUMBERS = [[0, 1, 2, 5], [0, 1, 3], [0, 4]]  # of 7 rows; the last one is not taken
-
-
-def as_on_a_gpu(patch):
-    """There the backward pass adds up what it has sorted once."""
-    patch.setattr(packed_module, "SORTS_WELL", ())
-    patch.setattr(packed_module, "FEW_NUMBERS", 0)
-
-
-def test_what_was_taken_comes_back_where_it_was_taken_from(monkeypatch):
-    plain = gather_of(NUMBERS, 7, torch.device("cpu"))
-    as_on_a_gpu(monkeypatch)
-    sorted_once = gather_of(NUMBERS, 7, torch.device("cpu"))
-    assert plain.places is None
-    assert sorted_once.places.tolist() == [0, 4, 8, 1, 5, 2, 6, 9, 3]
-    assert sorted_once.starts.tolist() == [0, 3, 5, 6, 7, 8, 9]
-    table = torch.arange(14.0, dtype=torch.float64).view(7, 2).requires_grad_()
-    back = torch.randn(3, 4, 2, dtype=torch.float64)
-    for row, numbers in zip(back, NUMBERS, strict=True):
-        row[len(numbers) :] = 0  # nothing comes back to padding
-    wanted, found = (g.take(table) for g in (plain, sorted_once))
-    assert found.equal(wanted)
-    (wanted,), (found,) = (torch.autograd.grad(out, table, back) for out in (wanted, found))
-    torch.testing.assert_close(found, wanted)
-    assert wanted[0].abs().sum() > 0 and wanted[6].equal(torch.zeros(2, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("made", ["few_shot_batch", "alike_batch", "random_batch"])
-def test_the_gradient_that_a_gpu_computes(made, monkeypatch):
-    model, batch = toy_model(tie_embeddings=True).double(), globals()[made]()
-    wanted = gradient(model, packed_logprobs(model, batch, TEMPERATURE), batch)
-    as_on_a_gpu(monkeypatch)
-    found = gradient(model, packed_logprobs(model, batch, TEMPERATURE), batch)
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
-
-
-def test_the_surer_a_model_the_fewer_tokens():
-    """Eight times the same answer is one."""
-    one = pack(batch_of(([1, 2], [3, 4, 5])))
-    eight = pack(batch_of(*[([1, 2], [3, 4, 5])] * 8))
-    assert eight.token_ids.equal(one.token_ids) and eight.targets.equal(one.targets)
-    assert eight.which.tolist() == [0, 1, 2] * 8
-
-
 def few_shot_batch():
     """Five prompts that begin with the same 12 tokens; one of them has a long answer."""
     start = list(range(1, 13))
@@ -139,16 +75,38 @@ def alike_batch():
     return batch_of(*pairs, ([1, 2], [3, 4, 5]))
 
 
-@pytest.mark.parametrize("made", [few_shot_batch, alike_batch])
-def test_what_is_shared_has_the_same_numbers_and_gradients(made):
+def as_on_a_gpu(patch):
+    """There the backward pass adds up what it has sorted once."""
+    patch.setattr(packed_module, "SORTS_WELL", ())
+    patch.setattr(packed_module, "FEW_NUMBERS", 0)
+
+
+BATCHES = [random_batch, few_shot_batch, alike_batch]
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("made", BATCHES)
+def test_the_same_log_probabilities_and_gradients(made, checkpointing):
     model, batch = toy_model(tie_embeddings=True).double(), made()
     expected = padded_logprobs(model, batch, TEMPERATURE)
     expected_gradient = gradient(model, expected, batch)
+    if checkpointing:
+        checkpoint_blocks(model)
     found = packed_logprobs(model, batch, TEMPERATURE)
-    assert pack(batch).token_ids.numel() < batch.lengths.sum() / 2
+    assert made is random_batch or pack(batch).token_ids.numel() < batch.lengths.sum() / 2
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert (found[batch.mask == 0] == 0).all()
     difference = gradient(model, found, batch) - expected_gradient
     assert difference.abs().max() <= 1e-5 * expected_gradient.abs().max()
+
+
+@pytest.mark.parametrize("made", BATCHES)
+def test_the_gradient_that_a_gpu_computes(made, monkeypatch):
+    model, batch = toy_model(tie_embeddings=True).double(), made()
+    wanted = gradient(model, packed_logprobs(model, batch, TEMPERATURE), batch)
+    as_on_a_gpu(monkeypatch)
+    found = gradient(model, packed_logprobs(model, batch, TEMPERATURE), batch)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_the_same_token_may_have_been_drawn_from_two_choices():
@@ -184,12 +142,12 @@ def test_a_batch_without_a_sampled_token():
 M, D, V = 11, 6, 40
 
 
-def head_inputs(dtype, count=M, vocabulary=V):
+def head_inputs(dtype):
     """Hidden states (M, D), head (V, D), targets (M,)."""
     generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(count, D, generator=generator).to(dtype).requires_grad_()
-    head = torch.randn(vocabulary, D, generator=generator).to(dtype).requires_grad_()
-    return hidden, head, torch.randint(0, vocabulary, (count,), generator=generator)
+    hidden = torch.randn(M, D, generator=generator).to(dtype).requires_grad_()
+    head = torch.randn(V, D, generator=generator).to(dtype).requires_grad_()
+    return hidden, head, torch.randint(0, V, (M,), generator=generator)
 
 
 def plain(hidden, head, targets, temperature=1.0, kept=None):
@@ -204,23 +162,6 @@ def token_gradients(logprobs, hidden, head):
     return torch.autograd.grad((weights * logprobs).sum(), (hidden, head))
 
 
-@pytest.mark.parametrize("block", [1, 9, 0])
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 2e-6)])
-def test_same_values_and_gradients_as_the_plain_version(dtype, tolerance, temperature, block):
-    hidden, head, targets = head_inputs(dtype)
-    logprobs = blockwise_logprobs(hidden, head, targets, temperature, block=block)
-    expected = plain(hidden, head, targets, temperature)
-    close = dict(rtol=tolerance, atol=tolerance)
-    torch.testing.assert_close(logprobs, expected, **close)
-    for ours, theirs in zip(
-        token_gradients(logprobs, hidden, head),
-        token_gradients(expected, hidden, head),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, **close)
-
-
 def kept_sets(targets):
     """Kept sets, every third uncut."""
     generator = torch.Generator().manual_seed(5)
@@ -232,28 +173,20 @@ def kept_sets(targets):
     return pack_kept(sets)
 
 
-def test_gradcheck_with_kept_tokens():
-    hidden, head, targets = head_inputs(torch.float64)
-
-    def function(hidden, head):
-        return blockwise_logprobs(hidden, head, targets, 0.8, kept_sets(targets), block=4)
-
-    assert torch.autograd.gradcheck(function, (hidden, head))
-
-
-@pytest.mark.parametrize("block", [1, 4, 100])
-def test_kept_tokens_are_renormalized_after_the_temperature(block):
-    hidden, head, targets = head_inputs(torch.float64)
-    kept = kept_sets(targets)
-    logprobs = blockwise_logprobs(hidden, head, targets, 0.6, kept, block)
-    expected = plain(hidden, head, targets, 0.6, kept)
-    torch.testing.assert_close(logprobs, expected, rtol=1e-12, atol=1e-12)
-    for ours, theirs in zip(
-        token_gradients(logprobs, hidden, head),
-        token_gradients(expected, hidden, head),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
+@pytest.mark.parametrize("block", [1, 9, 0])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("sets", [None, kept_sets])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-11), (torch.float32, 2e-6)])
+def test_same_values_and_gradients_as_the_plain_version(dtype, tolerance, sets, temperature, block):
+    hidden, head, targets = head_inputs(dtype)
+    kept = sets and sets(targets)
+    logprobs = blockwise_logprobs(hidden, head, targets, temperature, kept, block)
+    expected = plain(hidden, head, targets, temperature, kept)
+    found, wanted = (
+        [values, *token_gradients(values, hidden, head)] for values in (logprobs, expected)
+    )
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
 def test_bfloat16_is_no_further_from_float64_than_plain_autograd():
@@ -280,39 +213,3 @@ def test_bfloat16_blocks_are_added_up_in_float32():
     blockwise_logprobs(hidden, head, targets, block=1).sum().backward()
     (exact,) = torch.autograd.grad(plain(hidden.double(), head.double(), targets).sum(), hidden)
     torch.testing.assert_close(hidden.grad, exact, rtol=0.01, atol=0)
-
-
-def test_no_sampled_token_at_all():
-    hidden, head, targets = head_inputs(torch.float32, count=0)
-    logprobs = blockwise_logprobs(hidden, head, targets)
-    logprobs.sum().backward()
-    assert logprobs.shape == (0,) and head.grad.eq(0).all()
-
-
-# --- memory ---
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest number of elements that any operation returned."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for item in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(item, torch.Tensor):
-                self.elements = max(self.elements, item.numel())
-        return result
-
-
-def largest(function, **keywords):
-    inputs = head_inputs(torch.float32, count=128, vocabulary=1000)
-    with LargestTensor() as seen:
-        function(*inputs, **keywords).sum().backward()
-    return seen.elements
-
-
-def test_full_logits_never_exist_forward_or_backward():
-    """128 positions x 1,000 words: no tensor is larger than one block of 100 words."""
-    assert largest(plain) == 128 * 1000  # the probe does see what it should
-    assert largest(blockwise_logprobs, block=100) == 128 * 100

@@ -1,6 +1,7 @@
 """AdamW against torch's, small updates in bfloat16, schedules."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from reasoning_from_scratch.config import Optim
 from reasoning_from_scratch.optim import adamw as optim
 from reasoning_from_scratch.optim.adamw import AdamW, stochastic_round
+from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.trainer import learning_rate
 
 
@@ -64,9 +66,12 @@ def test_stochastic_rounding_is_right_on_average_and_repeatable():
     assert torch.equal(stochastic_round(exact, seed=2).float(), exact)
 
 
+@pytest.mark.parametrize("method", [AdamW, MuonAdamW])
 @pytest.mark.parametrize("kind", ["master", "stochastic"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_state_continues_exactly(kind, dtype):
+def test_state_continues_exactly(method, kind, dtype):
+    make = partial(method, low_precision_updates=kind)
+
     def run(model, optimizer, steps):
         for step in steps:
             x = torch.randn(4, 5, generator=torch.Generator().manual_seed(step)).to(dtype)
@@ -75,11 +80,11 @@ def test_state_continues_exactly(kind, dtype):
             optimizer.step(1e-3)
 
     whole, first, second = net(dtype), net(dtype), net(dtype)
-    run(whole, AdamW(whole, low_precision_updates=kind), range(6))
-    half = AdamW(first, low_precision_updates=kind)
+    run(whole, make(whole), range(6))
+    half = make(first)
     run(first, half, range(3))
     second.load_state_dict(first.state_dict())
-    rest = AdamW(second, low_precision_updates=kind)
+    rest = make(second)
     rest.load_state_dict(half.state_dict(), half.updates)
     run(second, rest, range(3, 6))
     for a, b in zip(whole.parameters(), second.parameters(), strict=True):

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_model import small_model
+from small_model import small_model, with_lora
 from torch import nn
 from toy import toy_config, toy_model, toy_world, train
 
@@ -27,17 +27,6 @@ from reasoning_from_scratch.run.options import resolved, resumed_config
 IDS = torch.randint(0, 13, (3, 9), generator=torch.Generator().manual_seed(0))
 
 
-def trained_lora(rank=3, alpha=6.0, dtype=torch.float32):
-    """A small model whose B is no longer zero."""
-    model = small_model().to(dtype)
-    add_lora(model, rank, alpha)
-    with torch.no_grad():
-        for i, layer in enumerate(lora_layers(model).values()):
-            noise = torch.Generator().manual_seed(i)
-            layer.lora_B.copy_(torch.randn(layer.lora_B.shape, generator=noise) * 0.1)
-    return model
-
-
 def test_it_starts_as_the_model_it_is_put_on():
     model = small_model()
     before, names = model(IDS), set(model.state_dict())
@@ -51,7 +40,7 @@ def test_it_starts_as_the_model_it_is_put_on():
 
 @pytest.mark.parametrize("rank", [1, 3, 40])
 def test_merged_weights_give_the_same_logits(rank):
-    model = trained_lora(rank)
+    model = with_lora(small_model(), rank)
     plain = merged(model)
     assert not lora_layers(plain) and set(plain.state_dict()) == set(small_model().state_dict())
     assert (model(IDS) - small_model()(IDS)).abs().max() > 0.1
@@ -59,7 +48,7 @@ def test_merged_weights_give_the_same_logits(rank):
 
 
 def test_a_bfloat16_weight_is_rounded_once_when_it_is_merged():
-    for layer in lora_layers(trained_lora(3, 6.0, torch.bfloat16)).values():
+    for layer in lora_layers(with_lora(small_model().bfloat16())).values():
         added = layer.lora_B.double() @ layer.lora_A.double() * (6.0 / 3)
         assert torch.equal(layer.merged_weight(), (layer.weight.double() + added).bfloat16())
 
@@ -94,28 +83,21 @@ def test_full_rank_reproduces_the_dense_direction():
 
 def test_twice_is_an_error():
     with pytest.raises(UserError, match="has LoRA already"):
-        add_lora(trained_lora(), 2, 4.0)
+        add_lora(with_lora(small_model()), 2, 4.0)
     with pytest.raises(UserError, match="another --lora-rank"):
-        load_lora(trained_lora(3), lora_state(trained_lora(2)))
+        load_lora(with_lora(small_model(), 3), lora_state(with_lora(small_model(), 2)))
     with pytest.raises(UserError, match="no LoRA"):
         save_peft(small_model(), "nowhere", "base")
 
 
 def test_adapter_folder_has_the_format_of_peft(tmp_path):
     """Names and fields with which peft 0.21 computed our logits (to 1e-5), tried by hand."""
-    model = trained_lora(rank=3, alpha=6.0)
+    model = with_lora(small_model())
     save_peft(model, tmp_path, "Qwen/Qwen3-0.6B-Base")
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", 3, 6.0)
-    assert config["target_modules"] == [
-        "down_proj",
-        "gate_proj",
-        "k_proj",
-        "o_proj",
-        "q_proj",
-        "up_proj",
-        "v_proj",
-    ]
+    projections = "down_proj gate_proj k_proj o_proj q_proj up_proj v_proj"
+    assert config["target_modules"] == projections.split()
     tensors = load_file(tmp_path / "adapter_model.safetensors")
     assert len(tensors) == 2 * 2 * 7
     layer = lora_layers(model)["trf_blocks.1.ff.fc3"]

@@ -1,41 +1,32 @@
 """Off-policy sampling: lag 0 is the synchronous run, the bound holds, nothing is lost or waits."""
 
-import copy
 import faulthandler
 import os
 import random
 import signal
 import threading
 import time
-from collections import Counter
 
 import pytest
 import torch
 from torch import nn
-from toy import LETTERS, toy_config, toy_model, toy_policy, toy_problems, toy_world, train
+from toy import LETTERS, toy_config, toy_model, toy_world, train
 
 from reasoning_from_scratch import trainer
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import CompiledDecoder
-from reasoning_from_scratch.losses import OBJECTIVES
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run import start as training
 from reasoning_from_scratch.run.memory import checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.scale import lag as module
-from reasoning_from_scratch.scale.lag import (
-    async_rollouts,
-    may_begin,
-)
+from reasoning_from_scratch.scale.lag import async_rollouts
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.torchrun import check_several
-from reasoning_from_scratch.tasks.judge import judge_of
-from reasoning_from_scratch.trainer import prepared_update
 from tests.run.test_interrupts import timeless
 
 
@@ -77,11 +68,7 @@ def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes)
     for one, other in zip(*(result.model.state_dict().items() for result in found), strict=True):
         assert torch.equal(one[1], other[1]), one[0]
     assert timeless(found[0].rows) == timeless(found[1].rows)
-    start = toy_world(tmp_path)["model"].state_dict()
-    trained = found[1].model.state_dict()
-    assert any(
-        not torch.equal(trained[name], start.get(name, trained[name] + 1)) for name in trained
-    )
+    assert any(row["optim/updates"] for row in found[1].rows)
 
 
 def test_the_copy_is_not_the_trainers_model():
@@ -207,11 +194,6 @@ def test_the_bound_holds_and_nothing_is_wasted(monkeypatch, max_lag, speeds):
         assert world.lags == [min(step, max_lag) for step in range(12)]
     if speeds == "slow sampler":  # one that is late takes the newest weights
         assert max(world.lags) <= 1
-
-
-def test_admission():
-    assert [may_begin(step, 5, 0) for step in (4, 5, 6)] == [True, True, False]
-    assert [may_begin(step, 5, 2) for step in (7, 8)] == [True, False]
 
 
 # ---- ends
@@ -352,149 +334,3 @@ def test_ranks_gather_outside_of_the_thread(monkeypatch):
         world.model.update()
     assert len(threads) == 5
     assert set(threads) == {threading.main_thread()}
-
-
-# ---- the loss of rollouts that are older than the policy
-
-
-@pytest.fixture
-def lagged(tmp_path):
-    """Groups of an older policy, and two that come after it."""
-    world = toy_world(tmp_path)
-    config = resolved(toy_config(tmp_path, reward=LETTERS))
-    groups = sample_groups(world["model"], world["tokenizer"], toy_problems(8), config, 0)
-    reward_groups(groups, config, None, judge_of(config))
-    trainer.set_advantages(groups, config)
-    return groups, [moved(world["model"], seed) for seed in (1, 2)]
-
-
-@torch.no_grad()
-def moved(model, seed):
-    """The model after what might be a few updates at a high rate."""
-    model = copy.deepcopy(model)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
-        parameter += 0.03 * torch.randn(parameter.shape, generator=generator)
-    return model
-
-
-def token_logprobs_by_hand(model, rollout):
-    ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
-    logprobs = model(ids)[0].log_softmax(-1)
-    start = len(rollout.prompt_ids)
-    return torch.stack(
-        [logprobs[start + t - 1, token] for t, token in enumerate(rollout.response_ids)]
-    )
-
-
-def value_by_hand(objective, new, old, advantage, cap, start):
-    """Of one rollout, in the words of the papers."""
-    weight = 1.0
-    if cap:  # decoupled: the weight leads from the sampler to the step's start, the ratio from
-        gap = start - old  # there to the present policy
-        gap = gap.mean().expand_as(new) if objective == "gspo" else gap
-        weight = gap.exp().clamp(max=cap)
-    if cap or objective in ("ppo", "gspo", "cispo"):
-        old = start
-    ratio = (new - old).exp()
-    if objective == "gspo":
-        ratio = (new - old).mean().exp().expand_as(new)
-    if objective in ("ppo", "gspo"):
-        value = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
-    elif objective == "importance_sampling":
-        value = ratio * advantage
-    elif objective == "cispo":
-        value = ratio.clamp(0.8, 1.2).detach() * advantage * new
-    elif objective == "reinforce":
-        value = advantage * new
-    elif objective == "dppo":
-        further = (ratio > 1) if advantage > 0 else (ratio < 1)
-        leaves = ((new.exp() - old.exp()).abs() > 0.2) & further
-        value = torch.where(leaves, 0.0, ratio * advantage)
-    else:
-        value = advantage * new - 0.5 * 0.05 * (new - old) ** 2
-    return (weight * value).sum()
-
-
-def assert_gradient(model, loss):
-    """The gradient that the model holds is that of this loss."""
-    expected = torch.autograd.grad(loss, list(model.parameters()))
-    for parameter, other in zip(model.parameters(), expected, strict=True):
-        assert (parameter.grad - other).norm() <= 1e-4 * other.norm() + 1e-6
-
-
-@pytest.mark.parametrize(
-    "objective, cap",
-    [
-        (objective, cap)
-        for objective in OBJECTIVES
-        for cap in (None, 1.1)
-        if objective != "cross_entropy"  # learns what nobody sampled
-        and (objective, cap) not in (("dro", 1.1), ("dppo", 1.1))  # refused
-    ],
-)
-def test_the_gradient_of_older_rollouts(tmp_path, lagged, objective, cap):
-    """A clip looks at the trainer's start, other ratios at the sampler's record; with truncated
-    weights the way from the sampler to the present policy has two parts."""
-    groups, (start, now) = lagged
-    config = resolved(
-        toy_config(
-            tmp_path, objective=objective, aggregate="sum", num_substeps=2, truncate_importance=cap
-        )
-    )
-    rollouts, denominator = prepared_update(toy_policy(start, config), None, groups, config)
-    toy_policy(now, config).forward_backward(rollouts, config, denominator)
-    total, bites = 0.0, 0
-    # dro asks a price for leaving the sampler also where all rewards are equal.
-    counted = [group for group in groups if group.live or objective == "dro"]
-    assert len([group for group in groups if group.live]) < len(groups)
-    for rollout in (rollout for group in counted for rollout in group.rollouts):
-        new, first = token_logprobs_by_hand(now, rollout), token_logprobs_by_hand(start, rollout)
-        old = torch.tensor(rollout.logprobs)
-        bites += int(((first - old).exp() > 1.1).sum())
-        total = total - value_by_hand(objective, new, old, rollout.advantage, cap, first.detach())
-    assert bites > 10 and sum(p.grad.norm() for p in now.parameters()) > 0.1
-    assert_gradient(now, total)
-
-
-@pytest.mark.parametrize("cap", [None, 1.1])
-def test_with_one_update_per_step_the_trainers_own_start_is_its_first_pass(tmp_path, lagged, cap):
-    """No pass of its own is paid for it: p_start / q is the whole weight, and the ratio is 1."""
-    groups, (now, _) = lagged
-    config = resolved(toy_config(tmp_path, aggregate="sum", truncate_importance=cap))
-    policy = toy_policy(now, config)
-    rollouts, denominator = prepared_update(policy, None, groups, config)
-    assert all(rollout.start_logprobs is None for rollout in rollouts)
-    policy.forward_backward(rollouts, config, denominator)
-    total = 0.0
-    for rollout in (rollout for group in groups if group.live for rollout in group.rollouts):
-        new, old = token_logprobs_by_hand(now, rollout), torch.tensor(rollout.logprobs)
-        start = new.detach()
-        total = total - value_by_hand("ppo", new, old, rollout.advantage, cap, start)
-    assert_gradient(now, total)
-
-
-def test_the_sequence_mask_acts_on_lag(tmp_path, lagged):
-    """Bad rollouts that the policy has left behind give no gradient; good ones always do."""
-    groups, (now, _) = lagged
-    config = resolved(
-        toy_config(
-            tmp_path,
-            aggregate="sum",
-            sequence_mask_threshold=0.02,
-            max_steps_off_policy=1,
-            truncate_importance=0.0,
-        )
-    )
-    policy = toy_policy(now, config)
-    rollouts, denominator = prepared_update(policy, None, groups, config)
-    policy.forward_backward(rollouts, config, denominator)
-    total, masked = 0.0, Counter()
-    for rollout in (rollout for group in groups if group.live for rollout in group.rollouts):
-        new, old = token_logprobs_by_hand(now, rollout), torch.tensor(rollout.logprobs)
-        left = bool((old - new).mean() > 0.02)
-        masked[left, rollout.advantage < 0] += 1
-        if not (left and rollout.advantage < 0):
-            total = total - value_by_hand("ppo", new, old, rollout.advantage, None, new.detach())
-    assert len(masked) == 4, "all four cases occur"
-    assert_gradient(now, total)

@@ -82,8 +82,7 @@ def test_training_starts_before_all_groups_are_here(tmp_path):
     events, world = [], toy_world(tmp_path)
     changes = {"problems_per_step": 6, "num_minibatches": 3, "steps": 1, "reward": LETTERS}
     config = resolved(toy_config(tmp_path, **changes))
-    learner = toy_policy(world["model"], config)
-    learner.tokenizer = world["tokenizer"]
+    learner = toy_policy(world["model"], config, tokenizer=world["tokenizer"])
 
     def arriving():
         for groups in on_policy_rollouts(learner, world["problems"], config, 0, judge_of(config)):
@@ -130,22 +129,12 @@ def test_what_cannot_be_streamed_is_said(tmp_path, changes, says):
 def test_a_bfloat16_model_learns_from_what_was_streamed(tmp_path):
     """Its gradients are kept in float32 beside `.grad`, from the first part to the update."""
     for optimizer in ({}, {"low_precision_updates": "stochastic"}):
-        changes = {"dtype": "bfloat16", "lr": 1e-3} | optimizer
-        rows = []
-        for name, parts in (("plain", 1), ("stream", 3)):
-            folder = tmp_path / name / str(len(optimizer))
-            world = toy_world(tmp_path)
-            world["model"].bfloat16()
-            config = toy_config(
-                folder,
-                problems_per_step=6,
-                steps=1,
-                num_minibatches=parts,
-                reward=LETTERS,
-                **changes,
-            )
-            rows.append(train(config, quiet=True, **world).rows[0])
-        plain, streamed = rows
+        changes = {"dtype": "bfloat16", "lr": 1e-3, "steps": 1} | optimizer
+        runs = (
+            run(tmp_path, f"{parts}-{len(optimizer)}", num_minibatches=parts, **changes)
+            for parts in (1, 3)
+        )
+        plain, streamed = (result.rows[0] for result in runs)
         assert plain["optim/grad_norm"] > 0
         assert streamed["optim/grad_norm"] == pytest.approx(plain["optim/grad_norm"], rel=0.05)
         assert streamed["optim/update_ratio"] == pytest.approx(plain["optim/update_ratio"], rel=0.2)

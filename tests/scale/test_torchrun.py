@@ -32,16 +32,16 @@ def two_ranks(monkeypatch):
         taken.bind(("", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        values = {
-            "RANK": "0",
-            "WORLD_SIZE": "2",
-            "LOCAL_RANK": "0",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-        }
-        for name, value in values.items():
+        values = dict(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1")
+        for name, value in (values | {"MASTER_PORT": port}).items():
             monkeypatch.setenv(name, value)
         yield port
+
+
+def test_a_single_rank_meets_nobody(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    ranks = join_ranks(toy_config(tmp_path))
+    assert (ranks.size, ranks.device) == (1, "cpu")
 
 
 def test_no_rank_takes_a_dead_one_for_rank_0():
