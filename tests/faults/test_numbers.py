@@ -6,7 +6,17 @@ import math
 
 import pytest
 import torch
-from toy import LETTERS, toy_config, toy_model, toy_problems, toy_tokenizer, toy_world, train
+from toy import (
+    LETTERS,
+    resumed_run,
+    toy_config,
+    toy_model,
+    toy_problems,
+    toy_run,
+    toy_tokenizer,
+    toy_world,
+    train,
+)
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.advantages import KINDS, advantages
@@ -17,7 +27,8 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
-from reasoning_from_scratch.run.options import configure, resolved, resumed_config
+from reasoning_from_scratch.run.options import configure, resolved
+from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
 
@@ -70,7 +81,7 @@ def test_a_run_whose_sampler_meets_nan_stops_with_a_save(tmp_path, monkeypatch):
     saves = [line["batch"] for line in read_lines(folder / "checkpoints.jsonl")]
     assert saves == [0, 2, 3]  # nothing before it was given up for the new one
     monkeypatch.undo()
-    rest = train(resumed_config(folder), quiet=True, **toy_world(tmp_path))
+    rest = resumed_run(folder)
     assert [row["step"] for row in rest.rows] == list(range(8)) and not rest.stopped
 
 
@@ -103,28 +114,17 @@ def test_all_rewards_nan(tmp_path, monkeypatch):
 @pytest.mark.parametrize("bad", [math.nan, 1e300])
 def test_one_bad_reward_costs_one_step(tmp_path, monkeypatch, bad):
     pay(monkeypatch, lambda number: bad if number == 40 else float(number % 3))
-    config = toy_config(tmp_path / "run", steps=4, num_groups_to_log=0)
-    result = train(config, quiet=True, **toy_world(tmp_path))
+    result = toy_run(tmp_path / "run", steps=4, num_groups_to_log=0)
     assert len(result.rows) == 4 and not result.stopped
     assert [row["optim/nonfinite"] for row in result.rows] == [0, 1, 0, 0]
     assert weights(result.model).isfinite().all()
     assert log_of(tmp_path / "run").count("loss or gradient was not finite, so no update") == 1
 
 
-HUGE = """
-def reward(text, problem):
-    return {value}
-"""
-
-
-@pytest.mark.parametrize("value", ["1e300", "10**400", "float('nan')"])
-def test_a_verifier_that_pays_what_no_float32_holds(tmp_path, value):
-    task = tmp_path / "task.py"
-    task.write_text(HUGE.format(value=value))
-    config = toy_config(tmp_path / "run", steps=1, reward=f"{task}:reward")
-    result = train(config, quiet=True, **toy_world(tmp_path))
-    assert result.rows[0]["env/all/reward_failed"] == 1 and result.rows[0]["optim/nonfinite"] == 0
-    assert "returned no finite number" in log_of(tmp_path / "run")
+@pytest.mark.parametrize("value", [1e300, 10**400, math.nan])
+def test_a_verifier_that_pays_what_no_float32_holds(value):
+    paid, why = Verifier(lambda text, problem: value)("1", toy_problems()[0])
+    assert paid == 0 and "returned no finite number" in why
 
 
 # ---- losses, rates
@@ -154,24 +154,15 @@ def test_bad_advantages_and_logprobs_never_reach_the_weights(tmp_path):
 
 
 def drawn_group(answers: list[str], eos: int = 37) -> Group:
-    problem = Problem("p", "abc", "1")
-    rollouts = []
+    group = Group(Problem("p", "abc", "1"), [])
     for number, text in enumerate(answers):
         ids = [1 + ord(letter) - ord("a") for letter in text] + [eos] * (number % 2)
-        rollouts.append(
-            Rollout(
-                problem,
-                [1, 2],
-                ids,
-                [-1.0] * len(ids),
-                [0.5] * len(ids),
-                text,
-                bool(number % 2),
-                rewards={"correct": 0.0, "format": 0.0},
-                reward=float(number),
-            )
-        )
-    return Group(problem, rollouts)
+        numbers = {"logprobs": [-1.0] * len(ids), "entropies": [0.5] * len(ids)}
+        rollout = Rollout(group.problem, [1, 2], ids, **numbers, text=text)
+        rollout.finished, rollout.reward = bool(number % 2), float(number)
+        rollout.rewards = {"correct": 0.0, "format": 0.0}
+        group.rollouts.append(rollout)
+    return group
 
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
@@ -179,20 +170,13 @@ def test_empty_answers_and_those_of_only_end_of_text(tmp_path, recipe):
     """Empty, only end of text, and a real one in one group: finite in every recipe."""
     changes = dict(log_path=str(tmp_path), device="cpu", max_new_tokens=20)
     config = resolved(configure(recipe, model="tiny", **changes))
-    model, reference = toy_model(), toy_model(seed=1)
-    group = drawn_group(["", "", "ab", "c"])
+    model, group = toy_model(), drawn_group(["", "", "ab", "c"])
     assert [len(r.response_ids) for r in group.rollouts] == [0, 1, 2, 2]
     for rollout in group.rollouts:
         rollout.kept = [[] for _ in rollout.response_ids] if config.keep_sampling_mask else None
     set_advantages([group], config)
-    optimizer, tokenizer = AdamW(model), toy_tokenizer(tmp_path)
-    found = train_step(
-        LocalPolicy(model, optimizer, config, tokenizer=tokenizer),
-        [group],
-        config,
-        1e-3,
-        LocalPolicy(reference, None, config),
-    )
+    policy = LocalPolicy(model, AdamW(model), config, tokenizer=toy_tokenizer(tmp_path))
+    found = train_step(policy, [group], config, 1e-3, LocalPolicy(toy_model(1), None, config))
     assert found["optim/updates"] >= (not config.advantage_per_part)  # its parts are all equal
     assert found["optim/nonfinite"] == 0 and weights(model).isfinite().all()
     batch = make_batch(group.rollouts)
@@ -238,8 +222,7 @@ def test_a_model_that_only_ends(tmp_path):
 
 def test_prompts_longer_than_the_context_are_left_out(tmp_path):
     problems = toy_problems(6) + [Problem(f"long/{n}", "a" * 600 * n, "1") for n in (1, 2)]
-    world = toy_world(tmp_path) | {"problems": problems}
-    train(toy_config(tmp_path / "run", steps=3), quiet=True, **world)
+    toy_run(tmp_path / "run", steps=3, problems=problems)
     log = log_of(tmp_path / "run")
     assert "skipped 2 of 8 problems" in log and "context of 512 tokens, such as long/1" in log
     shown = "".join(p.read_text() for p in (tmp_path / "run").glob("*_rollout_summaries.jsonl"))
@@ -249,14 +232,9 @@ def test_prompts_longer_than_the_context_are_left_out(tmp_path):
 @pytest.mark.parametrize("answer", ["\\frac{", "?"])
 def test_problems_with_no_answer(tmp_path, answer):
     without = [Problem("none/1", "abc", answer), Problem("none/2", "abd", answer)]
-    world = toy_world(tmp_path)
-    result = train(
-        toy_config(tmp_path / "run", steps=2),
-        quiet=True,
-        **world | {"problems": toy_problems(6) + without},
-    )
+    result = toy_run(tmp_path / "run", steps=2, problems=toy_problems(6) + without)
     assert len(result.rows) == 2
     log = log_of(tmp_path / "run")
     assert "skipped 2 of 8 problems" in log and "no answer that the grader" in log
     with pytest.raises(UserError, match="all problems have"):
-        train(toy_config(tmp_path / "none"), quiet=True, **world | {"problems": without})
+        toy_run(tmp_path / "none", problems=without)
