@@ -3,7 +3,6 @@
 import json
 import re
 
-import matplotlib
 import pytest
 from report_groups import ByteTokenizer, make_groups, make_rollout
 
@@ -13,7 +12,6 @@ from reasoning_from_scratch.report.iteration import safe_name
 from reasoning_from_scratch.rollouts import Group
 from tests.report.written import Page, summaries
 
-matplotlib.use("Agg")
 SUM = Problem("sum/0", "What is 2 + 3?", "5")
 
 

@@ -1,6 +1,7 @@
 """Ctrl-C and the other signals: the run saves first, then ends."""
 
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -35,12 +36,10 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, monkeypatch):
 
 
 def press_at(place: str, call: int, monkeypatch) -> None:
-    module, _, path = place.rpartition(":") if ":" in place else place.rpartition(".")
-    *path, name = path.split(".")
-    module = sys.modules[f"reasoning_from_scratch.{module}"]
-    for part in path:
-        module = getattr(module, part)
-    original, calls = getattr(module, name), []
+    """Ctrl-C in the given call of a function; a class stands behind a colon."""
+    owner, _, name = place.rpartition(".")
+    owner = pkgutil.resolve_name(f"reasoning_from_scratch.{owner}")
+    original, calls = getattr(owner, name), []
 
     def pressing(*given, **named):
         calls.append(1)
@@ -48,7 +47,7 @@ def press_at(place: str, call: int, monkeypatch) -> None:
             os.kill(os.getpid(), signal.SIGINT)
         return original(*given, **named)
 
-    monkeypatch.setattr(module, name, pressing)
+    monkeypatch.setattr(owner, name, pressing)
 
 
 def test_second_ctrl_c_exits_at_once():
