@@ -126,15 +126,8 @@ def test_only_a_tilde_that_begins_a_path_is_the_home_folder(word, read, monkeypa
 # ---- key=value words beside --flags
 
 
-KINDS: dict[str, type] = {
-    "model": str,
-    "steps": int,
-    "clip": float,
-    "often": bool,
-    "usual": bool,
-    "kl_reference": str,
-    "rollouts": int,
-}
+KINDS: dict[str, type] = {"model": str, "kl_reference": str, "steps": int, "rollouts": int}
+KINDS |= {"clip": float, "often": bool, "usual": bool}
 
 
 @pytest.mark.parametrize(

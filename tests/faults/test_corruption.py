@@ -67,21 +67,15 @@ def cut(chance: random.Random):
     return lambda data: data[: chance.randrange(len(data))] if data else data
 
 
-def files_of(run: Path) -> list[Path]:
-    return sorted(path.relative_to(run) for path in run.rglob("*") if path.is_file())
-
-
 def of_the_newest_save(path: Path) -> bool:
     places = [("checkpoints", "000007"), ("training_state", "000007")]
     return path.parts[:2] in places and path.name != "README.md"
 
 
 def one_of_each_kind(run: Path) -> list[Path]:
-    newest = {
-        (path.parent.name if path.parent.name.isdigit() else "", kind_of(path)): path
-        for path in files_of(run)
-    }
-    kinds = {(folder != "", kind): path for (folder, kind), path in sorted(newest.items())}
+    """The newest of each; what lies in a save is another kind."""
+    paths = sorted(path.relative_to(run) for path in run.rglob("*") if path.is_file())
+    kinds = {(path.parent.name.isdigit(), kind_of(path)): path for path in paths}
     return list(kinds.values())
 
 
