@@ -105,17 +105,11 @@ def test_a_run_with_any_other_setting_is_not_taken(tmp_path):
     refused(options(tmp_path, seeds=1, recipes=("rloo", "dr_grpo"), steps=4), "dr_grpo-seed0 was")
 
 
-def interrupted(call, place, number, monkeypatch):
-    """Ctrl-C during the given call of a function."""
-    with monkeypatch.context() as patch:
-        press_at(place, number, patch)
-        return call()
-
-
 def test_an_interrupted_comparison_goes_on(tmp_path, monkeypatch, capsys):
     asked = options(tmp_path, seeds=1)
-    with pytest.raises(KeyboardInterrupt):  # in the second step of the second run
-        interrupted(lambda: compare_command(asked), "trainer.train_step", 5, monkeypatch)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        press_at("trainer.train_step", 5, patch)  # the second step of the second run
+        compare_command(asked)
     assert "run the same command again" in capsys.readouterr().err
     compare_command(asked)
     compare_command(options(tmp_path, seeds=1, out=str(tmp_path / "whole")))

@@ -30,12 +30,9 @@ def runs(tmp_path_factory):
             raise RuntimeError("crash")
         write(self, row, spans)
 
-    TrainingRun.record = crashing
-    try:
-        with pytest.raises(RuntimeError):
-            kill_loop.start_or_resume(folder / "plain0", folder)
-    finally:
-        TrainingRun.record = write
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(TrainingRun, "record", crashing)
+        kill_loop.start_or_resume(folder / "plain0", folder)
     return folder
 
 

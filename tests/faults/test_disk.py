@@ -54,8 +54,7 @@ class Refuse:
     """
 
     def __init__(self) -> None:
-        self.folder, self.seen, self.at, self.end = "", {}, None, None
-        self.refused = False
+        self.start("", None, None)
         sys.addaudithook(self.on_event)
 
     def on_event(self, event: str, given: tuple) -> None:
@@ -70,7 +69,7 @@ class Refuse:
                 self.refused = True
                 raise self.end(path)
 
-    def start(self, folder: Path, at: tuple | None, end) -> None:
+    def start(self, folder: Path | str, at: tuple | None, end) -> None:
         self.folder, self.seen, self.at, self.end = str(folder), {}, at, end
         self.refused = False
 

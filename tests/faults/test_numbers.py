@@ -52,29 +52,18 @@ def log_of(folder) -> str:
 # ---- logits
 
 
-def spoil(monkeypatch, row: int, when, bad: float = math.nan):
-    """From `when` on, a row of what any model says is not finite."""
-    forward = Qwen3Model.forward
+def test_a_run_whose_sampler_meets_nan_stops_with_a_save(tmp_path, monkeypatch):
+    folder, forward = tmp_path / "run", Qwen3Model.forward
 
     def spoiled(model, *given, **named):
+        """After three steps, the fourth row of what any model says is not finite."""
         logits = forward(model, *given, **named)
-        if when() and len(logits) > row:
-            logits = logits.clone()
-            logits[row] = bad
+        if len(logits) > 3 and len(read_lines(folder / "metrics.jsonl")) >= 3:
+            logits = logits.index_fill(0, torch.tensor(3), math.nan)
         return logits
 
     monkeypatch.setattr(Qwen3Model, "forward", spoiled)
-
-
-def steps_done(folder, count: int):
-    return lambda: len(read_lines(folder / "metrics.jsonl")) >= count
-
-
-def test_a_run_whose_sampler_meets_nan_stops_with_a_save(tmp_path, monkeypatch):
-    world, folder = toy_world(tmp_path), tmp_path / "run"
-    spoil(monkeypatch, 3, when=steps_done(folder, 3))
-    config = toy_config(folder, steps=8, save_every=2, eval_every=0, reward=LETTERS)
-    result = train(config, quiet=True, **world)
+    result = toy_run(folder, steps=8, save_every=2, eval_every=0, reward=LETTERS)
     assert len(result.rows) == 3 and weights(result.model).isfinite().all()
     assert "stopped after 3 of 8 steps, saved: the model's logits" in result.stopped
     assert "\n" not in result.stopped and result.stopped in log_of(folder)
@@ -99,10 +88,9 @@ def test_a_reward_that_is_no_number_gives_no_advantage_that_is_one(kind, bad):
 
 def test_all_rewards_nan(tmp_path, monkeypatch):
     pay(monkeypatch, lambda number: math.nan)
-    world, folder = toy_world(tmp_path), tmp_path / "run"
-    before = weights(world["model"])
-    result = train(toy_config(folder, steps=20, eval_every=2), quiet=True, **world)
-    assert torch.equal(weights(result.model), before)
+    folder = tmp_path / "run"
+    result = toy_run(folder, steps=20, eval_every=2)
+    assert torch.equal(weights(result.model), weights(toy_model()))
     assert "not finite in 5 steps in a row" in result.stopped and len(result.rows) == 5
     assert result.rows[-1]["env/all/reward/total"] is None
     found = read_lines(folder / "nonfinite_step_000000.jsonl")

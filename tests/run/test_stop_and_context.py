@@ -76,11 +76,9 @@ def by_torch(model, tokenizer, folder):
 
 
 def by_torch_a_few_at_a_time(model, tokenizer, folder):
-    STEPS_PER_LOOK["cpu"] = 8  # as on a GPU
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(STEPS_PER_LOOK, "cpu", 8)  # as on a GPU
         return by_torch(model, tokenizer, folder)
-    finally:
-        STEPS_PER_LOOK["cpu"] = 1
 
 
 def by_stream(model, tokenizer, folder):
