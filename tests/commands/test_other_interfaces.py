@@ -22,6 +22,7 @@ from reasoning_from_scratch.trainer import prepared_update, set_advantages
 from tests.run.test_interrupts import press_at
 
 CHAPTER = Path(__file__).parents[2] / "ch07"
+TINY = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
 SMALL = ["--groups_per_batch", "2", "--group_size", "3", "--max_tokens", "6", "--steps", "2"]
 
 
@@ -43,8 +44,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
-    words = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
-    code, out, _ = run("rl_loop.py", *words, "test_limit=2")
+    code, out, _ = run("rl_loop.py", *TINY, "test_limit=2")
     assert code == 0 and out.count("tiny-test:") == 2
     rows = read_lines(tmp_path / "runs" / "rl_loop" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [row["progress/batch"] for row in rows] == [0, 1]
@@ -52,18 +52,23 @@ def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    "script, word, says",
     [
-        (["group_size=1"], "--group_size is 1; choose 2 or more"),
-        (["groups_per_batch=0"], "--groups_per_batch is 0; choose 1 or more"),
-        (["--steps", "-1"], "--steps is -1"),
-        (["learning_rate=nan"], "--learning_rate is nan"),
-        (["problems=instructions"], "instructions is judged by its own rules"),
+        ("rl_loop.py", "group_size=1", "--group_size is 1; choose 2 or more"),
+        ("rl_loop.py", "groups_per_batch=0", "--groups_per_batch is 0; choose 1 or more"),
+        ("rl_loop.py", "steps=-1", "--steps is -1"),
+        ("rl_loop.py", "learning_rate=nan", "--learning_rate is nan"),
+        ("rl_loop.py", "problems=instructions", "instructions is judged by its own rules"),
+        ("rl_client.py", "test_limit=0", "test_limit is 0; choose 1 or more"),
+        ("rl_client.py", "group_size=1", "choose 2 or more"),
+        ("rl_client.py", "learning_rate=-1", "choose a small number above 0"),
+        ("rl_client.py", "problems=instructions", "judged by its own rules"),
     ],
 )
-def test_rl_loop_refuses_what_learns_nothing(run, words, message):
-    code, _, err = run("rl_loop.py", *words)
-    assert code == 2 and message in err and "Traceback" not in err
+def test_a_loop_refuses_what_learns_nothing(run, monkeypatch, script, word, says):
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    code, _, err = run(script, *TINY, word)
+    assert code == 2 and says in err and "Traceback" not in err
 
 
 def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
@@ -98,15 +103,8 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
 
 def test_rl_client_runs_on_a_policy_of_this_process(run, monkeypatch):
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
-    words = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
-    code, out, _ = run("rl_client.py", *words, "test_limit=2")
+    code, out, _ = run("rl_client.py", *TINY, "test_limit=2")
     assert code == 0 and out.count("(greedy)") == 2 and "step 1  reward/total 0" in out
-    for word, says in (("test_limit=0", "test_limit is 0; choose 1 or more"),
-                       ("group_size=1", "choose 2 or more"),
-                       ("learning_rate=-1", "choose a small number above 0"),
-                       ("problems=instructions", "judged by its own rules")):  # fmt: skip
-        code, _, err = run("rl_client.py", *words, word)
-        assert code == 2 and says in err
 
 
 # ---- rl_basic.py, and Tinker's words for `rfs train`
