@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 from reasoning_from_scratch.commands.playground import rounded
@@ -44,6 +45,8 @@ class Browser:
     browser reads them from its file descriptor 3 and writes to 4."""
 
     def __init__(self, profile: Path):
+        if chromium() is None:
+            pytest.skip("there is no Chromium or Chrome here to open a page in")
         read_end, self.requests = os.pipe()
         self.replies, write_end = os.pipe()
         command = [chromium(), *FLAGS, f"--user-data-dir={profile}", "about:blank"]

@@ -21,6 +21,7 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
 from reasoning_from_scratch.run import start
+from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 
 BOXES = [f"\\boxed{{{digit}}}" for digit in range(4)]
@@ -94,6 +95,19 @@ def train(config, model=None, tokenizer=None, problems=None, eval_problems=None,
     return start.train(named(config, model, tokenizer, problems, eval_problems), **how)
 
 
+def toy_run(folder, **changes):
+    """A run in that folder, of the toy world; `problems`, a list, replaces its own."""
+    world = toy_world(folder.parent)
+    if "problems" in changes:
+        world["problems"] = changes.pop("problems")
+    return train(toy_config(folder, **changes), quiet=True, **world)
+
+
+def resumed_run(folder, **changes):
+    """The run goes on, with these changes."""
+    return start.train(resumed_config(folder, **changes), quiet=True)
+
+
 def named(config, model=None, tokenizer=None, problems=None, eval_problems=None):
     """The configuration, with the names of what is saved here."""
     changes = {}
@@ -161,6 +175,11 @@ def toy_world(folder, **changes) -> dict:
         "problems": toy_problems(),
         "eval_problems": toy_problems(8),
     }
+
+
+def timeless(rows: list[dict]) -> list[dict]:
+    """What a run measured, but for times."""
+    return [{k: v for k, v in row.items() if not k.startswith(("time/", "perf/"))} for row in rows]
 
 
 def letters(text: str, problem: Problem) -> float:

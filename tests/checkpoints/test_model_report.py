@@ -1,11 +1,6 @@
 """model_report.py: what a tiny model can do, what it does of its own accord, and its README."""
 
-from model_report import (
-    Checks,
-    begin_answers,
-    checks_in,
-    checks_text,
-)
+from model_report import Checks, begin_answers, checks_in, checks_text
 
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import render_prompt

@@ -1,6 +1,5 @@
 """Pre-training of the tiny models: what they are shown, what is learned, what is written."""
 
-import json
 import random
 from collections import Counter
 from dataclasses import replace
@@ -25,6 +24,7 @@ from pretrain import (
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.world import tiny_problem
 
@@ -53,13 +53,11 @@ def text(pieces):
 
 def test_the_base_model_is_shown_exactly_the_prompt_and_the_solution():
     prompt, full = example(ROW, "full", random.Random(0))
-    assert (prompt, text(full)) == (
-        render_prompt(ROW["problem"]),
-        f" {ROW['solution']}<|endoftext|>",
-    )
+    assert prompt == render_prompt(ROW["problem"])
+    assert text(full) == f" {ROW['solution']}<|endoftext|>"
     prompt, at_once = example(ROW, "answer only", random.Random(0))
-    box = f"\\boxed{{{ROW['answer']}}}"
-    assert (prompt, text(at_once)) == (render_prompt(ROW["problem"]), f"\n{box}<|endoftext|>")
+    assert prompt == render_prompt(ROW["problem"])
+    assert text(at_once) == f"\n\\boxed{{{ROW['answer']}}}<|endoftext|>"
 
 
 def test_the_reasoning_model_is_shown_the_chat_template_as_the_tokenizer_writes_it(tokenizer):
@@ -125,15 +123,10 @@ def test_a_step_holds_its_problems_once_in_the_stages_shares(tokenizer):
 def test_the_loss_is_the_cross_entropy_of_the_answer(small_model):
     inputs, targets = padded([([5, 6, 7], [8, 9], [8, 9]), ([5], [6, 7, 8], [6, 7, 8])])
     logprobs = small_model(inputs).log_softmax(-1)
-    picked = [
-        logprobs[0, 2, 8],
-        logprobs[0, 3, 9],
-        logprobs[1, 0, 6],
-        logprobs[1, 1, 7],
-        logprobs[1, 2, 8],
-    ]
+    answers = [(0, 2, 8), (0, 3, 9), (1, 0, 6), (1, 1, 7), (1, 2, 8)]  # row, place, token
+    expected = -sum(logprobs[answer].item() for answer in answers)
     loss = summed_loss(small_model, inputs, targets)
-    assert loss.item() == pytest.approx(-sum(picked).item(), rel=0.01)  # bfloat16
+    assert loss.item() == pytest.approx(expected, rel=0.01)  # bfloat16
 
 
 def run(folder, monkeypatch, seed=0):
@@ -149,11 +142,8 @@ def test_the_command_learns_and_writes_both_models_with_their_logs(tmp_path, mon
     torch.manual_seed(2)  # the only seed that counts is the option
     run(tmp_path / "b", monkeypatch)
     run(tmp_path / "c", monkeypatch, seed=1)
-    logs = {
-        name: [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
-        for name in ("a/tiny-base/pretrain_log.jsonl", "a/tiny-reasoning/pretrain_log.jsonl")
-    }
-    base, reasoning = logs.values()
+    models = [tmp_path / "a" / name for name in ("tiny-base", "tiny-reasoning")]
+    base, reasoning = (read_lines(model / "pretrain_log.jsonl") for model in models)
     assert base[0]["seed"] == 0
     assert [stage["name"] for stage in base[0]["stages"]] == ["working", "habit"]
     assert [stage["name"] for stage in reasoning[0]["stages"]] == ["working", "habit", "thinking"]

@@ -11,16 +11,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from browser import Browser, chromium
+from browser import Browser
 
 from reasoning_from_scratch.commands import book
 from reasoning_from_scratch.commands.cli import main
 from tests.conftest import ROOT
 
 pytest.importorskip("sphinx", reason="the extra `book` is not installed")
-needs_browser = pytest.mark.skipif(
-    chromium() is None, reason="there is no Chromium or Chrome here to open the pages in"
-)
 LOADED = ("stylesheet", "icon", "preload", "modulepreload")  # what a page fetches with <link>
 
 
@@ -150,7 +147,6 @@ FORMULAS = """(async () => {
 })()"""
 
 
-@needs_browser
 def test_every_page_opens_without_an_error_and_without_a_request(site, pages, browser):
     faults = {}
     for file in pages:
@@ -179,7 +175,6 @@ LOOKED_AT = """
 """.split()
 
 
-@needs_browser
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_nothing_keeps_people_from_reading(site, browser, mode):
     axe = importlib.resources.files("axe_core_python") / "axe.min.js"
@@ -197,7 +192,6 @@ def test_nothing_keeps_people_from_reading(site, browser, mode):
     assert faults == {}
 
 
-@needs_browser
 def test_a_phone_shows_whole_lines(site, browser):
     """Code and tables may scroll in their boxes; the page itself does not."""
     browser.send(
@@ -216,7 +210,6 @@ def test_a_phone_shows_whole_lines(site, browser):
     assert wide == {}
 
 
-@needs_browser
 def test_search_finds_pages_on_the_disk(site, browser):
     browser.errors.clear()
     browser.send("Page.navigate", url=(site / "search.html").as_uri() + "?q=advantage")
@@ -224,13 +217,10 @@ def test_search_finds_pages_on_the_disk(site, browser):
     assert browser.errors == []
 
 
-@needs_browser
 def test_on_paper_there_is_the_text_alone(site, browser):
     browser.open(site / "docs/your_own.html")
     browser.send("Emulation.setEmulatedMedia", media="print")
-    shown = (
-        """(name) => [...document.querySelectorAll(name)].some((e) => e.offsetParent !== null)"""
-    )
+    shown = "(name) => [...document.querySelectorAll(name)].some((e) => e.offsetParent !== null)"
     assert browser.run(f"({shown})('article p')")
     assert not browser.run(
         f"({shown})('.bd-sidebar-primary, .bd-sidebar-secondary, .prev-next-area')"

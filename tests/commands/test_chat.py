@@ -87,12 +87,8 @@ def test_templates(scripted):
         ("auto", WrappingTokenizer()),
     ):
         list(Chat(None, tokenizer, ChatOptions(template=template)).answer("Hi"))
-    assert [prompt for prompt, *_ in prompts] == [
-        render_prompt("Hi"),
-        "Hi",
-        "<user>Hi</user>",
-        "<user>Hi</user>",
-    ]
+    plain, wrapped = "Hi", "<user>Hi</user>"
+    assert [prompt for prompt, *_ in prompts] == [render_prompt("Hi"), plain, wrapped, wrapped]
 
 
 def test_an_unknown_template_is_refused_before_the_model_is_loaded(tmp_path):

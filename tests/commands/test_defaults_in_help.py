@@ -6,7 +6,6 @@ from dataclasses import fields
 import pytest
 from tyro._docstrings import get_field_docstring
 
-from reasoning_from_scratch.commands.train import FIRST
 from reasoning_from_scratch.config import PARTS, TrainConfig
 from reasoning_from_scratch.run.options import resolved
 
@@ -19,11 +18,6 @@ HELP = {
 
 def taken(model, name, **changes):
     return getattr(resolved(TrainConfig(model=model, **changes)), name)
-
-
-def test_every_field_has_help():
-    assert [name for name, text in HELP.items() if not text.strip()] == []
-    assert set(FIRST) <= set(HELP)
 
 
 @pytest.mark.parametrize("name", ["max_new_tokens", "lr"])

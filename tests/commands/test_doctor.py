@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -11,8 +10,7 @@ from file_server import closed_port, hub_at, serving
 
 from reasoning_from_scratch.commands import doctor
 from reasoning_from_scratch.commands.doctor import DoctorOptions
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.conftest import ROOT
 
 
 @pytest.fixture

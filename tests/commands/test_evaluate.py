@@ -67,18 +67,12 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
         (["--reward", "a.py:f", "--fallback", "number_only"], "drop one"),
         (["--environment", "guess", "--reward", "gsm8k"], "and so does --reward: drop one"),
         (["--environment", "guess", "--fallback", "number_only"], "judges by itself"),
-        (
-            ["--environment", "guess.py"],
-            "guess.py is a file: name the class",
-        ),
+        (["--environment", "guess.py"], "guess.py is a file: name the class"),
         (["--environment", "gues"], "did you mean 'guess'"),
         (["--problems", "mine.py"], "mine.py is a file: name the function in it, as mine.py:FUNC"),
         (["--max-turns", "3"], "--max-turns does nothing without --environment"),
         (["--max-turn-tokens", "3"], "--max-turn-tokens does nothing without --environment"),
-        (
-            ["--max-turns", "0", "--environment", "guess"],
-            "--max-turns is 0",
-        ),
+        (["--max-turns", "0", "--environment", "guess"], "--max-turns is 0"),
         (["--max-turn-tokens", "-1", "--environment", "guess"], "--max-turn-tokens is -1"),
         (["--max-rows", "0"], "--sample-rows is 0"),
         (["--top-p", "0.9"], "--top-p does nothing at temperature 0"),
@@ -168,7 +162,8 @@ def test_a_run_in_an_environment_is_asked_in_it(tmp_path, capsys):
     folder = path / "checkpoints" / "000001"
     capsys.readouterr()
     plain = card_of(tmp_path, "--model", folder, "--problems", f"{tmp_path}/problems.jsonl")
-    assert "environment" not in plain["settings"] and "asked as" not in capsys.readouterr().out
+    assert "environment" not in plain["settings"]
+    assert "as in training" not in capsys.readouterr().out
 
 
 def test_a_run_with_a_reward_and_solved_problems(tmp_path, capsys, monkeypatch):

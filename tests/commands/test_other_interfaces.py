@@ -1,9 +1,7 @@
 """The three doors to the same loop: rl_loop on one page, Tinker's rl_basic, nanochat's chat_rl."""
 
 import json
-import os
 import runpy
-import signal
 import sys
 from pathlib import Path
 
@@ -15,15 +13,16 @@ from toy import toy_config, toy_policy, toy_problems, toy_world
 from reasoning_from_scratch.commands.other_words import SAME
 from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.option_checks import check
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import prepared_update, set_advantages
+from tests.run.test_interrupts import press_at
 
 CHAPTER = Path(__file__).parents[2] / "ch07"
+TINY = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
 SMALL = ["--groups_per_batch", "2", "--group_size", "3", "--max_tokens", "6", "--steps", "2"]
 
 
@@ -45,8 +44,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
-    words = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
-    code, out, _ = run("rl_loop.py", *words, "test_limit=2")
+    code, out, _ = run("rl_loop.py", *TINY, "test_limit=2")
     assert code == 0 and out.count("tiny-test:") == 2
     rows = read_lines(tmp_path / "runs" / "rl_loop" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [row["progress/batch"] for row in rows] == [0, 1]
@@ -54,18 +52,23 @@ def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    "script, word, says",
     [
-        (["group_size=1"], "--group_size is 1; choose 2 or more"),
-        (["groups_per_batch=0"], "--groups_per_batch is 0; choose 1 or more"),
-        (["--steps", "-1"], "--steps is -1"),
-        (["learning_rate=nan"], "--learning_rate is nan"),
-        (["problems=instructions"], "instructions is judged by its own rules"),
+        ("rl_loop.py", "group_size=1", "--group_size is 1; choose 2 or more"),
+        ("rl_loop.py", "groups_per_batch=0", "--groups_per_batch is 0; choose 1 or more"),
+        ("rl_loop.py", "steps=-1", "--steps is -1"),
+        ("rl_loop.py", "learning_rate=nan", "--learning_rate is nan"),
+        ("rl_loop.py", "problems=instructions", "instructions is judged by its own rules"),
+        ("rl_client.py", "test_limit=0", "test_limit is 0; choose 1 or more"),
+        ("rl_client.py", "group_size=1", "choose 2 or more"),
+        ("rl_client.py", "learning_rate=-1", "choose a small number above 0"),
+        ("rl_client.py", "problems=instructions", "judged by its own rules"),
     ],
 )
-def test_rl_loop_refuses_what_learns_nothing(run, words, message):
-    code, _, err = run("rl_loop.py", *words)
-    assert code == 2 and message in err and "Traceback" not in err
+def test_a_loop_refuses_what_learns_nothing(run, monkeypatch, script, word, says):
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    code, _, err = run(script, *TINY, word)
+    assert code == 2 and says in err and "Traceback" not in err
 
 
 def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
@@ -100,15 +103,8 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
 
 def test_rl_client_runs_on_a_policy_of_this_process(run, monkeypatch):
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
-    words = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
-    code, out, _ = run("rl_client.py", *words, "test_limit=2")
+    code, out, _ = run("rl_client.py", *TINY, "test_limit=2")
     assert code == 0 and out.count("(greedy)") == 2 and "step 1  reward/total 0" in out
-    for word, says in (("test_limit=0", "test_limit is 0; choose 1 or more"),
-                       ("group_size=1", "choose 2 or more"),
-                       ("learning_rate=-1", "choose a small number above 0"),
-                       ("problems=instructions", "judged by its own rules")):  # fmt: skip
-        code, _, err = run("rl_client.py", *words, word)
-        assert code == 2 and says in err
 
 
 # ---- rl_basic.py, and Tinker's words for `rfs train`
@@ -186,14 +182,7 @@ def test_rl_basic_takes_several_parts_of_the_reward():
 
 @pytest.mark.parametrize("interrupted_at", [0, 1])
 def test_rl_basic_interrupted_ends_with_130(run, monkeypatch, interrupted_at):
-    sample = LocalPolicy.sample
-
-    def with_ctrl_c(policy, problems, config, step=0, *rest, **more):
-        if step == interrupted_at:
-            os.kill(os.getpid(), signal.SIGINT)
-        return sample(policy, problems, config, step, *rest, **more)
-
-    monkeypatch.setattr(LocalPolicy, "sample", with_ctrl_c)
+    press_at("policy.sample_groups", interrupted_at + 1, monkeypatch)
     code, out, _ = run("rl_basic.py", *SMALL, "--eval_every", "0")
     assert code == 130 and f"interrupted after {interrupted_at} of 2 steps" in out
 
@@ -236,27 +225,11 @@ def test_tinkers_losses_are_sums_with_their_bounds():
             assert (config.truncate_importance, config.mask_importance) == (None, None)
             assert config.sequence_mask_threshold is None and config.importance_level == "token"
             check(config)
+    config = parse_flags(["--loss-fn", "cispo", "--clip-high-threshold", "3"])
+    assert (config.clip_low, config.clip_high) == (0.0, 3.0), "a flag wins over the loss"
     with pytest.raises(UserError, match="did you mean 'cispo'"):
         configure("grpo", loss_fn="cipso")
     with pytest.raises(UserError, match="drop one of them"):
         configure("grpo", loss_fn="ppo", objective="dro")
     with pytest.raises(UserError, match="drop one of them"):
         parse_flags(["--loss_fn=ppo", "--aggregate", "token"])
-
-
-def test_rfs_train_knows_tinkers_flags():
-    words = (
-        "--loss-fn cispo --clip-high-threshold 3 --groups-per-batch 16 --group-size 4 "
-        "--max-tokens 99 "
-        "--learning-rate 3e-5 --no-remove-constant-reward-groups --kl-penalty-coef 0.1 "
-        "--kl token --kl-discount-factor 0.5 --kl-reference tiny-grpo --model-name tiny "
-        "--compute-post-kl --num-minibatches 4"
-    )
-    config = parse_flags(words.split())
-    assert (config.objective, config.aggregate) == ("cispo", "sum")
-    assert (config.clip_low, config.clip_high) == (0.0, 3.0), "a flag wins over the loss"
-    assert (config.problems_per_step, config.rollouts, config.max_new_tokens) == (16, 4, 99)
-    assert (config.lr, config.drop_uniform_groups, config.kl_coef) == (3e-5, False, 0.1)
-    assert (config.kl, config.kl_discount_factor) == ("token", 0.5)
-    assert config.kl_reference == "tiny-grpo"
-    assert (config.model, config.compute_post_kl, config.num_minibatches) == ("tiny", True, 4)

@@ -5,13 +5,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from browser import Browser, chromium
+from browser import Browser
 
 from reasoning_from_scratch.commands.playground import WORKER_FILES, source
-
-needs_browser = pytest.mark.skipif(
-    chromium() is None, reason="there is no Chromium or Chrome here to open the page in"
-)
 
 # Numbers for products, attention and a whole step of a small model, by whichever kernels there are.
 SCRIPT = """
@@ -106,21 +102,18 @@ def same(found, expected, close: float = 1e-5) -> None:
         assert ours == pytest.approx(theirs, rel=close, abs=close * largest)
 
 
-@needs_browser
 @pytest.mark.parametrize("sizes", [(1, 4, 8), (8, 384, 256), (37, 30, 29), (5, 7, 3), (64, 96, 40)])
 def test_products(both, sizes):
     compiled, plain = (browser.run(f"products({str(sizes)[1:-1]})") for browser in both)
     same(compiled, plain)
 
 
-@needs_browser
 @pytest.mark.parametrize("head_dim", [4, 12, 64, 6])
 def test_attention(both, head_dim):
     compiled, plain = (browser.run(f"attention({head_dim})") for browser in both)
     same(compiled, plain)
 
 
-@needs_browser
 def test_weights_that_do_not_fit_are_copied_again(both):
     """More weights than there is room to stay: each product is with those that were meant."""
     compiled, plain = (
@@ -135,7 +128,6 @@ def test_weights_that_do_not_fit_are_copied_again(both):
     assert compiled[:24] == compiled[24:]
 
 
-@needs_browser
 def test_two_steps_of_training(both):
     compiled, plain = (browser.run("training()") for browser in both)
     assert compiled["answers"] == plain["answers"]

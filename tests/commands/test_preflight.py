@@ -32,13 +32,9 @@ def answers(monkeypatch):
     def install(choose):
         def generate_each(model, prompts, sampling, *, streams, **options):
             for position, prompt in enumerate(prompts):
-                words = "".join(map(chr, prompt)).split("Question:\n")[1]
-                problem = int(words.split("\n")[0])
-                group = [
-                    as_sample(choose(streams[position][1], number), problem)
-                    for number in range(sampling.rollouts)
-                ]
-                yield position, group
+                problem = int(re.search(r"Question:\n(\d+)\n", "".join(map(chr, prompt)))[1])
+                kinds = [choose(streams[position][1], i) for i in range(sampling.rollouts)]
+                yield position, [as_sample(kind, problem) for kind in kinds]
 
         monkeypatch.setattr(loop, "generate_each", generate_each)
 

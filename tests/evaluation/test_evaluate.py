@@ -44,21 +44,13 @@ def scripted(model, prompts, sampling, *, streams, **options):
     random.Random(len(prompts)).shuffle(order)
     for position in order:
         step, problem = streams[position]
-        yield (
-            position,
-            [
-                scripted_answer(scripted_number(sampling.seed, step, problem, number), problem)
-                for number in range(sampling.rollouts)
-            ],
-        )
+        streams_of_group = [(sampling.seed, step, problem, n) for n in range(sampling.rollouts)]
+        yield position, [scripted_answer(stream, problem) for stream in streams_of_group]
 
 
-def scripted_number(*stream):
-    return float(uniform_at(stream_key(*stream), torch.tensor(0)))
-
-
-def scripted_answer(u, problem):
+def scripted_answer(stream, problem):
     """Right, right in another spelling, wrong, without a box, cut off."""
+    u = float(uniform_at(stream_key(*stream), torch.tensor(0)))
     kinds = [f"\\boxed{{{problem + 1}}}", f"so\n\\boxed{{{2 * problem + 2}/2}}", "\\boxed{99}"]
     text = [*kinds, "I do not know", "\\boxed{1"][int(u * 5)]
     return as_sample(text, finished=u < 0.8)
@@ -215,12 +207,8 @@ def test_killed_anywhere_and_resumed_gives_the_same_file(script, tmp_path, seed)
     assert path.read_bytes() == whole.read_bytes()
     assert resumed.rows == expected.rows
     assert asked[0] < 12  # it did go on where it was
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "killed.card.json",
-        "killed.jsonl",
-        "whole.card.json",
-        "whole.jsonl",
-    ]
+    names = "killed.card.json killed.jsonl whole.card.json whole.jsonl".split()
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 def test_a_finished_evaluation_is_not_done_again(script, tmp_path):
@@ -299,14 +287,13 @@ def test_a_changed_column_is_another_evaluation_where_a_verifier_reads_it(script
         return float(problem.row["wanted"] in text), ""
 
     by_column.name, by_column.source = "by_column", "by_column"
-    path = tmp_path / "a.jsonl"
-    for wanted, verifier in (("zzz", by_column), ("boxed", by_column)):
-        some = [replace(problem, row={"wanted": wanted}) for problem in PROBLEMS]
-        if wanted == "boxed":
-            with pytest.raises(UserError, match="columns_hash"):
-                run(path, some, verifier=verifier)
-        else:
-            run(path, some, verifier=verifier)
+    some, others = (
+        [replace(problem, row={"wanted": wanted}) for problem in PROBLEMS]
+        for wanted in ("zzz", "boxed")
+    )
+    run(tmp_path / "a.jsonl", some, verifier=by_column)
+    with pytest.raises(UserError, match="columns_hash"):
+        run(tmp_path / "a.jsonl", others, verifier=by_column)
     # The grader reads no other column.
-    run(tmp_path / "b.jsonl", [replace(problem, row={"note": "x"}) for problem in PROBLEMS])
-    run(tmp_path / "b.jsonl", [replace(problem, row={"note": "y"}) for problem in PROBLEMS])
+    run(tmp_path / "b.jsonl", some)
+    run(tmp_path / "b.jsonl", others)

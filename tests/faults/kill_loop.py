@@ -2,7 +2,6 @@
 
 Runs are forked from one warm process, so that a kill costs no start of Python.
 Usage: kill_loop.py FOLDER SEED HOW:TIMES ...; the last line is JSON. HOW: see ENDINGS.
-Or: kill_loop.py --one RUN FOLDER, a single run, not ended by anybody.
 """
 
 import json
@@ -15,14 +14,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from toy import named, toy_config, toy_model, toy_problems, toy_tokenizer, train
+from toy import named, toy_config, toy_world, train
 
-from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import disk
 from reasoning_from_scratch.recipes import get_recipe
@@ -58,19 +58,10 @@ def config(folder: Path, **changes):
     return toy_config(folder, **values | kind | changes)
 
 
+@cache
 def world(scratch: Path) -> dict:
     """What a run needs, which a disk that is full must not be asked for again."""
-    if not TOKENIZER:
-        TOKENIZER.append(toy_tokenizer(scratch))
-    return {
-        "model": toy_model(),
-        "tokenizer": TOKENIZER[0],
-        "problems": toy_problems(),
-        "eval_problems": toy_problems(8),
-    }
-
-
-TOKENIZER: list = []
+    return toy_world(scratch)
 
 
 def start_or_resume(folder: Path, scratch: Path, quiet: bool = True):
@@ -111,15 +102,9 @@ def die_while_writing(countdown: int) -> None:
 
     append = metrics.append
     metrics.append = torn_append
-    disk.os = type(
-        "Os",
-        (),
-        {
-            **vars(os),
-            "replace": staticmethod(killing(os.replace, after=countdown % 2)),
-            "fsync": staticmethod(killing(os.fsync, after=False)),
-        },
-    )
+    disk.os = SimpleNamespace(**vars(os))
+    disk.os.replace = killing(os.replace, after=countdown % 2)
+    disk.os.fsync = killing(os.fsync, after=False)
 
 
 # ---- the ways to end a run. Each forks one and returns its exit code, negative for a signal's.
@@ -129,27 +114,18 @@ def killed(folder: Path, scratch: Path, chance: random.Random) -> int:
     if chance.random() < 0.5:
         inside = chance.randrange(1, 150)
         return ended(child(folder, scratch, lambda: die_while_writing(inside)))
-    return struck(folder, scratch, chance, signal.SIGKILL)
+    return struck_by(signal.SIGKILL)(folder, scratch, chance)
 
 
-def terminated(folder: Path, scratch: Path, chance: random.Random) -> int:
-    return struck(folder, scratch, chance, signal.SIGTERM)
+def struck_by(*signals: int) -> Callable[[Path, Path, random.Random], int]:
+    def struck(folder: Path, scratch: Path, chance: random.Random) -> int:
+        pid = child(folder, scratch)
+        for first, number in zip((True, False), signals, strict=False):
+            time.sleep(chance.uniform(0, span[0] if first else 0.01))
+            os.kill(pid, number)
+        return ended(pid)
 
-
-def interrupted(folder: Path, scratch: Path, chance: random.Random) -> int:
-    return struck(folder, scratch, chance, signal.SIGINT)
-
-
-def interrupted_twice(folder: Path, scratch: Path, chance: random.Random) -> int:
-    return struck(folder, scratch, chance, signal.SIGINT, signal.SIGINT)
-
-
-def struck(folder: Path, scratch: Path, chance: random.Random, *signals: int) -> int:
-    pid = child(folder, scratch)
-    for first, number in zip((True, False), signals, strict=False):
-        time.sleep(chance.uniform(0, span[0] if first else 0.01))
-        os.kill(pid, number)
-    return ended(pid)
+    return struck
 
 
 def closed_terminal(folder: Path, scratch: Path, chance: random.Random) -> int:
@@ -215,9 +191,9 @@ slowest = [0.0]  # seconds from the last signal to the end of a process
 # which is right before the run has begun to listen)
 ENDINGS = {
     "kill": (killed, {-signal.SIGKILL}),
-    "term": (terminated, {128 + signal.SIGTERM, -signal.SIGTERM}),
-    "interrupt": (interrupted, {130}),
-    "interrupt_twice": (interrupted_twice, {130}),
+    "term": (struck_by(signal.SIGTERM), {128 + signal.SIGTERM, -signal.SIGTERM}),
+    "interrupt": (struck_by(signal.SIGINT), {130}),
+    "interrupt_twice": (struck_by(signal.SIGINT, signal.SIGINT), {130}),
     "out_of_room": (out_of_room, {2}),
     "hangup": (closed_terminal, {128 + signal.SIGHUP, -signal.SIGHUP}),
 }
@@ -257,13 +233,6 @@ def looped(base: Path, how: str, times: int, seed: int) -> dict:
     return {"codes": seen, "runs": runs, "slowest": slowest[0]}
 
 
-def one(folder: Path, scratch: Path) -> None:
-    """A single run, as `rfs train` would do it."""
-    sys.exit(guarded("rfs train", lambda: start_or_resume(folder, scratch) and 0))
-
-
-if __name__ == "__main__" and sys.argv[1] == "--one":
-    one(*map(Path, sys.argv[2:]))
-elif __name__ == "__main__":
+if __name__ == "__main__":
     pairs = (word.split(":") for word in sys.argv[3:])
     main(Path(sys.argv[1]), int(sys.argv[2]), {how: int(count) for how, count in pairs})

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from faults import kill_loop
-from toy import toy_world, train
+from toy import resumed_run, timeless
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.training_run import TrainingRun
-from tests.faults.whole import kind_of, lines, timeless
+from tests.faults.whole import kind_of, lines
 
 CRASHED_AT = 7
 
@@ -30,12 +30,9 @@ def runs(tmp_path_factory):
             raise RuntimeError("crash")
         write(self, row, spans)
 
-    TrainingRun.record = crashing
-    try:
-        with pytest.raises(RuntimeError):
-            kill_loop.start_or_resume(folder / "plain0", folder)
-    finally:
-        TrainingRun.record = write
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(TrainingRun, "record", crashing)
+        kill_loop.start_or_resume(folder / "plain0", folder)
     return folder
 
 
@@ -43,7 +40,7 @@ def resumed(runs: Path, copy: Path, caplog) -> str:
     """Run the damaged copy to its end, which must be that of the undisturbed run; what was said."""
     caplog.clear()
     logging.getLogger("reasoning_from_scratch").propagate = True
-    train(resumed_config(copy), quiet=True, **toy_world(copy.parent))
+    resumed_run(copy)
     for name in ("checkpoints/000010/model", "training_state/000010/optimizer"):
         ends = [run / f"{name}.safetensors" for run in (copy, runs / "plain")]
         assert ends[0].read_bytes() == ends[1].read_bytes()
@@ -54,7 +51,7 @@ def resumed(runs: Path, copy: Path, caplog) -> str:
     return caplog.text
 
 
-def damaged_copy(runs: Path, copy: Path, name: Path, change) -> None:
+def damaged_copy(runs: Path, copy: Path, name: Path | str, change) -> None:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(runs / "plain0", copy)
     path = copy / name
@@ -67,21 +64,15 @@ def cut(chance: random.Random):
     return lambda data: data[: chance.randrange(len(data))] if data else data
 
 
-def files_of(run: Path) -> list[Path]:
-    return sorted(path.relative_to(run) for path in run.rglob("*") if path.is_file())
-
-
 def of_the_newest_save(path: Path) -> bool:
     places = [("checkpoints", "000007"), ("training_state", "000007")]
     return path.parts[:2] in places and path.name != "README.md"
 
 
 def one_of_each_kind(run: Path) -> list[Path]:
-    newest = {
-        (path.parent.name if path.parent.name.isdigit() else "", kind_of(path)): path
-        for path in files_of(run)
-    }
-    kinds = {(folder != "", kind): path for (folder, kind), path in sorted(newest.items())}
+    """The newest of each; what lies in a save is another kind."""
+    paths = sorted(path.relative_to(run) for path in run.rglob("*") if path.is_file())
+    kinds = {(path.parent.name.isdigit(), kind_of(path)): path for path in paths}
     return list(kinds.values())
 
 
@@ -98,7 +89,7 @@ def check_cut(runs, tmp_path, name, chance, caplog) -> None:
         resumed(runs, copy, caplog)
         return
     try:
-        train(resumed_config(copy), quiet=True, **toy_world(tmp_path))
+        resumed_run(copy)
     except UserError as error:
         assert "\n" not in str(error) and "000007" in str(error)
         for place in ("checkpoints", "training_state"):
@@ -115,36 +106,17 @@ def test_each_file_cut_off_at_a_random_place(runs, tmp_path, caplog):
         check_cut(runs, tmp_path, name, chance, caplog)
 
 
-def test_the_list_of_saves_is_gone(runs, tmp_path, caplog):
-    copy = tmp_path / "plain0"
-    shutil.copytree(runs / "plain0", copy)
-    (copy / "checkpoints.jsonl").unlink()
-    assert "after 7 of 10 steps" in resumed(runs, copy, caplog)
-    assert (copy / "checkpoints" / "000000" / "model.safetensors").exists()  # never forgotten
-
-
-def test_a_metrics_line_cut_in_half(runs, tmp_path, caplog):
-    """The other lines stay; that one is told."""
-    copy = tmp_path / "plain0"
-    shutil.copytree(runs / "plain0", copy)
-    rows = (copy / "metrics.jsonl").read_text().splitlines()
-    rows[3] = rows[3][: len(rows[3]) // 2]
-    (copy / "metrics.jsonl").write_text("\n".join(rows) + "\n")
-    said = resumed(runs, copy, caplog)
-    assert "1 torn or damaged line" in said
-    assert "the lines of steps 3 are lost" in said
-    assert [row["step"] for row in lines(copy / "metrics.jsonl")] == [0, 1, 2, *range(4, 10)]
-
-
 # ---- a configuration from another version
 
 
+def with_values(**values):
+    return lambda data: json.dumps(json.loads(data) | values).encode()
+
+
 def test_a_key_of_a_newer_version_is_told_and_left_out(runs, tmp_path, caplog):
-    copy = tmp_path / "plain0"
-    shutil.copytree(runs / "plain0", copy)
-    values = json.loads((copy / "config.json").read_text()) | {"quantum": True}
-    (copy / "config.json").write_text(json.dumps(values))
-    assert "ignoring quantum, unknown to this version" in resumed(runs, copy, caplog)
+    damaged_copy(runs, tmp_path / "plain0", "config.json", with_values(quantum=True))
+    said = resumed(runs, tmp_path / "plain0", caplog)
+    assert "ignoring quantum, unknown to this version" in said
 
 
 @pytest.mark.parametrize(
@@ -152,10 +124,7 @@ def test_a_key_of_a_newer_version_is_told_and_left_out(runs, tmp_path, caplog):
 )
 def test_a_value_of_a_newer_version_is_refused(runs, tmp_path, key, value):
     """Without it the run would be another one."""
-    copy = tmp_path / "plain0"
-    shutil.copytree(runs / "plain0", copy)
-    values = json.loads((copy / "config.json").read_text()) | {key: value}
-    (copy / "config.json").write_text(json.dumps(values))
+    damaged_copy(runs, tmp_path / "plain0", "config.json", with_values(**{key: value}))
     with pytest.raises(UserError, match=f"this version does not know {key}") as caught:
-        resumed_config(copy)
+        resumed_config(tmp_path / "plain0")
     assert "\n" not in str(caught.value)

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 from faults import kill_loop
-from toy import toy_world, train
+from toy import resumed_run, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import LOCK_FILE, OWNER_FILE, RunFolder
 from reasoning_from_scratch.run.options import resumed_config
 from tests.faults.whole import check_whole, kind_of, lines, same_runs
-
-HERE = Path(__file__).parent
+from tests.run.test_interrupts import ENVIRONMENT
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +54,7 @@ class Refuse:
     """
 
     def __init__(self) -> None:
-        self.folder, self.seen, self.at, self.end = "", {}, None, None
-        self.refused = False
+        self.start("", None, None)
         sys.addaudithook(self.on_event)
 
     def on_event(self, event: str, given: tuple) -> None:
@@ -71,7 +69,7 @@ class Refuse:
                 self.refused = True
                 raise self.end(path)
 
-    def start(self, folder: Path, at: tuple | None, end) -> None:
+    def start(self, folder: Path | str, at: tuple | None, end) -> None:
         self.folder, self.seen, self.at, self.end = str(folder), {}, at, end
         self.refused = False
 
@@ -143,7 +141,7 @@ def test_a_full_disk_leaves_no_half_of_a_model_or_page(words, left, tmp_path):
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(HERE.parents[1])},
+        env=ENVIRONMENT,
     )
     assert done.returncode == 0, done.stderr
     (line,) = (x for x in done.stderr.splitlines() if not x.startswith("loading "))
@@ -164,11 +162,8 @@ HOLD = (
 def test_a_second_process_is_told_who_writes(tmp_path):
     run = tmp_path / "plain0"
     train(kill_loop.config(run, steps=2), quiet=True, **toy_world(tmp_path))
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(run)],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(HERE.parents[1])},
-    )
+    command = [sys.executable, "-c", HOLD, str(run)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT)
     holder.stdout.readline()
     overwriting = kill_loop.config(run, overwrite=True)
     for config in (resumed_config(run, steps=4), overwriting):
@@ -178,7 +173,7 @@ def test_a_second_process_is_told_who_writes(tmp_path):
     holder.kill()
     holder.communicate()
     assert (run / OWNER_FILE).exists()  # a dead process bars nobody
-    train(resumed_config(run, steps=4), quiet=True, **toy_world(tmp_path))
+    resumed_run(run, steps=4)
     check_whole(run)
 
 

@@ -11,6 +11,7 @@ import zipfile
 
 import pytest
 import torch
+from toy import toy_model
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.tensor_files import load_state
@@ -19,32 +20,18 @@ from reasoning_from_scratch.files.weights import (
     save_hf_folder,
     save_model,
 )
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 from tests.conftest import build_tokenizer
 
 SECONDS, MEGABYTES = 5, 200
-CONFIG = {
-    "vocab_size": 400,
-    "context_length": 64,
-    "emb_dim": 32,
-    "n_heads": 4,
-    "n_layers": 2,
-    "hidden_dim": 64,
-    "head_dim": 8,
-    "qk_norm": True,
-    "n_kv_groups": 2,
-    "rope_base": 1e4,
-    "dtype": torch.float32,
-    "tie_embeddings": False,
-}
+SIZES = {"vocab_size": 400, "context_length": 64}  # of build_tokenizer's words
 
 
 @pytest.fixture(scope="module", autouse=True)
 def warm(tmp_path_factory):
     """The first model that is loaded imports a part of torch; that is no cost of a bad file."""
     folder = tmp_path_factory.mktemp("warm")
-    save_model(Qwen3Model(CONFIG), folder / "model.pth")
+    save_model(toy_model(**SIZES), folder / "model.pth")
     build_tokenizer().save(str(folder / "tokenizer.json"))
     load_model_and_tokenizer(folder / "model.pth")
 
@@ -148,7 +135,7 @@ def test_safetensors_headers_that_lie(tmp_path, header, following):
 def folder(tmp_path):
     build_tokenizer().save(str(tmp_path / "some.json"))
     tokenizer = Qwen3Tokenizer(tmp_path / "some.json")
-    return save_hf_folder(Qwen3Model(CONFIG), tokenizer, tmp_path / "model")
+    return save_hf_folder(toy_model(**SIZES), tokenizer, tmp_path / "model")
 
 
 WRONG = [None, -1, 1.5, "many", [], {}]
@@ -190,10 +177,8 @@ def test_json_of_a_model_folder_that_is_something_else(folder, name, content):
 
 
 TOKENIZERS = {
-    "empty": b"",
     "deep": b"[" * 200_000,
     "not UTF-8": b"\xff\xfe",
-    "a web page": b"<!doctype html>",
     "large": b'{"version": "1.0", "x": "' + b"y" * 10_000_000 + b'"}',
 }
 

@@ -1,22 +1,20 @@
 """A run that is killed, ended or hung up on goes on to the end of the undisturbed one."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_world import make_world, train_words
 from faults import kill_loop
-from toy import toy_world, train
+from toy import resumed_run, toy_world, train
 
 from reasoning_from_scratch.run.checkpoints import Checkpoints
-from reasoning_from_scratch.run.options import resumed_config
 from tests.faults.whole import check_whole, lines, same_runs
-from tests.run.test_interrupts import press_at
+from tests.run.test_interrupts import ENVIRONMENT, press_at
 
 HERE = Path(__file__).parent
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])}
 
 
 def looped(folder: Path, seed: int, **times: int) -> dict[str, dict]:
@@ -44,18 +42,12 @@ def test_ended_runs_go_on_as_the_undisturbed_one(tmp_path):
     looped(tmp_path, 1, kill=6, term=2, interrupt=2, interrupt_twice=1, hangup=1, out_of_room=3)
 
 
+HUNDREDS = {"kill": 100, "term": 50}
+HUNDREDS |= dict.fromkeys(("interrupt", "interrupt_twice", "hangup", "out_of_room"), 25)
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    ("how", "times"),
-    [
-        ("kill", 100),
-        ("term", 50),
-        ("interrupt", 25),
-        ("interrupt_twice", 25),
-        ("hangup", 25),
-        ("out_of_room", 25),
-    ],
-)
+@pytest.mark.parametrize(("how", "times"), HUNDREDS.items())
 def test_hundreds_of_ends(how, times, tmp_path):
     found = looped(tmp_path, 2, **{how: times})[how]
     print(f"\n{how}: {found}")
@@ -68,22 +60,15 @@ def test_hundreds_of_ends(how, times, tmp_path):
 
 def test_a_closed_pipe_does_not_end_a_run(tmp_path):
     """rfs train | head -1"""
-    code = (
-        "import sys, pathlib, kill_loop; p = pathlib.Path(sys.argv[1]); "
-        "kill_loop.start_or_resume(p / 'plain0', p, quiet=False)"
-    )
-    path = os.pathsep.join([str(HERE.parents[1]), str(HERE)])
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)],
-        env=ENVIRONMENT | {"PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as run:
+    make_world(tmp_path)
+    words = ["-m", "reasoning_from_scratch", *train_words(tmp_path, tmp_path / "run", "--steps", 2)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, *words], env=ENVIRONMENT, **pipes) as run:
         run.stdout.readline()
         run.stdout.close()
         run.stderr.close()
         assert run.wait(timeout=60) == 0
-    assert len(lines(tmp_path / "plain0" / "metrics.jsonl")) == kill_loop.STEPS
+    assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 2
 
 
 # ---- what a dead run leaves behind
@@ -105,7 +90,7 @@ def test_the_next_start_sweeps_up(tmp_path):
     for name in left + mine:
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text("half")
-    train(resumed_config(run, steps=6), quiet=True, **toy_world(tmp_path))
+    resumed_run(run, steps=6)
     assert not [name for name in left if (run / name).exists()]
     assert not [name for name in mine if not (run / name).exists()]
 
@@ -116,22 +101,22 @@ def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_pa
     press_at("policy.sample_groups", 5, monkeypatch)
     assert train(asked, quiet=True, **toy_world(tmp_path)).stopped
     monkeypatch.undo()
-    train(resumed_config(run), quiet=True, **toy_world(tmp_path))
+    resumed_run(run)
     saves = [x["batch"] for x in lines(run / "checkpoints.jsonl") if "state_path" in x]
     assert saves == [4, 8, 10]
 
 
 def test_killed_between_the_last_save_and_its_line(tmp_path, monkeypatch):
     run, write = tmp_path / "plain0", Checkpoints.write_index
-    monkeypatch.setattr(
-        Checkpoints,
-        "write_index",
-        lambda saves, rows: 1 / 0 if rows[-1].batch == 10 else write(saves, rows),
-    )
+
+    def killed(saves, rows):
+        return 1 / 0 if rows[-1].batch == 10 else write(saves, rows)
+
+    monkeypatch.setattr(Checkpoints, "write_index", killed)
     with pytest.raises(ZeroDivisionError):
         train(kill_loop.config(run), quiet=True, **toy_world(tmp_path))
     monkeypatch.undo()
     assert lines(run / "checkpoints.jsonl")[-1]["batch"] == 9
-    train(resumed_config(run), quiet=True, **toy_world(tmp_path))
+    resumed_run(run)
     assert [line["batch"] for line in lines(run / "checkpoints.jsonl")] == [0, 6, 8, 10]
     check_whole(run)

@@ -6,7 +6,17 @@ import math
 
 import pytest
 import torch
-from toy import LETTERS, toy_config, toy_model, toy_problems, toy_tokenizer, toy_world, train
+from toy import (
+    LETTERS,
+    resumed_run,
+    toy_config,
+    toy_model,
+    toy_problems,
+    toy_run,
+    toy_tokenizer,
+    toy_world,
+    train,
+)
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.advantages import KINDS, advantages
@@ -17,7 +27,8 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
-from reasoning_from_scratch.run.options import configure, resolved, resumed_config
+from reasoning_from_scratch.run.options import configure, resolved
+from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
 
@@ -41,36 +52,25 @@ def log_of(folder) -> str:
 # ---- logits
 
 
-def spoil(monkeypatch, row: int, when, bad: float = math.nan):
-    """From `when` on, a row of what any model says is not finite."""
-    forward = Qwen3Model.forward
+def test_a_run_whose_sampler_meets_nan_stops_with_a_save(tmp_path, monkeypatch):
+    folder, forward = tmp_path / "run", Qwen3Model.forward
 
     def spoiled(model, *given, **named):
+        """After three steps, the fourth row of what any model says is not finite."""
         logits = forward(model, *given, **named)
-        if when() and len(logits) > row:
-            logits = logits.clone()
-            logits[row] = bad
+        if len(logits) > 3 and len(read_lines(folder / "metrics.jsonl")) >= 3:
+            logits = logits.index_fill(0, torch.tensor(3), math.nan)
         return logits
 
     monkeypatch.setattr(Qwen3Model, "forward", spoiled)
-
-
-def steps_done(folder, count: int):
-    return lambda: len(read_lines(folder / "metrics.jsonl")) >= count
-
-
-def test_a_run_whose_sampler_meets_nan_stops_with_a_save(tmp_path, monkeypatch):
-    world, folder = toy_world(tmp_path), tmp_path / "run"
-    spoil(monkeypatch, 3, when=steps_done(folder, 3))
-    config = toy_config(folder, steps=8, save_every=2, eval_every=0, reward=LETTERS)
-    result = train(config, quiet=True, **world)
+    result = toy_run(folder, steps=8, save_every=2, eval_every=0, reward=LETTERS)
     assert len(result.rows) == 3 and weights(result.model).isfinite().all()
     assert "stopped after 3 of 8 steps, saved: the model's logits" in result.stopped
     assert "\n" not in result.stopped and result.stopped in log_of(folder)
     saves = [line["batch"] for line in read_lines(folder / "checkpoints.jsonl")]
     assert saves == [0, 2, 3]  # nothing before it was given up for the new one
     monkeypatch.undo()
-    rest = train(resumed_config(folder), quiet=True, **toy_world(tmp_path))
+    rest = resumed_run(folder)
     assert [row["step"] for row in rest.rows] == list(range(8)) and not rest.stopped
 
 
@@ -88,10 +88,9 @@ def test_a_reward_that_is_no_number_gives_no_advantage_that_is_one(kind, bad):
 
 def test_all_rewards_nan(tmp_path, monkeypatch):
     pay(monkeypatch, lambda number: math.nan)
-    world, folder = toy_world(tmp_path), tmp_path / "run"
-    before = weights(world["model"])
-    result = train(toy_config(folder, steps=20, eval_every=2), quiet=True, **world)
-    assert torch.equal(weights(result.model), before)
+    folder = tmp_path / "run"
+    result = toy_run(folder, steps=20, eval_every=2)
+    assert torch.equal(weights(result.model), weights(toy_model()))
     assert "not finite in 5 steps in a row" in result.stopped and len(result.rows) == 5
     assert result.rows[-1]["env/all/reward/total"] is None
     found = read_lines(folder / "nonfinite_step_000000.jsonl")
@@ -103,28 +102,17 @@ def test_all_rewards_nan(tmp_path, monkeypatch):
 @pytest.mark.parametrize("bad", [math.nan, 1e300])
 def test_one_bad_reward_costs_one_step(tmp_path, monkeypatch, bad):
     pay(monkeypatch, lambda number: bad if number == 40 else float(number % 3))
-    config = toy_config(tmp_path / "run", steps=4, num_groups_to_log=0)
-    result = train(config, quiet=True, **toy_world(tmp_path))
+    result = toy_run(tmp_path / "run", steps=4, num_groups_to_log=0)
     assert len(result.rows) == 4 and not result.stopped
     assert [row["optim/nonfinite"] for row in result.rows] == [0, 1, 0, 0]
     assert weights(result.model).isfinite().all()
     assert log_of(tmp_path / "run").count("loss or gradient was not finite, so no update") == 1
 
 
-HUGE = """
-def reward(text, problem):
-    return {value}
-"""
-
-
-@pytest.mark.parametrize("value", ["1e300", "10**400", "float('nan')"])
-def test_a_verifier_that_pays_what_no_float32_holds(tmp_path, value):
-    task = tmp_path / "task.py"
-    task.write_text(HUGE.format(value=value))
-    config = toy_config(tmp_path / "run", steps=1, reward=f"{task}:reward")
-    result = train(config, quiet=True, **toy_world(tmp_path))
-    assert result.rows[0]["env/all/reward_failed"] == 1 and result.rows[0]["optim/nonfinite"] == 0
-    assert "returned no finite number" in log_of(tmp_path / "run")
+@pytest.mark.parametrize("value", [1e300, 10**400, math.nan])
+def test_a_verifier_that_pays_what_no_float32_holds(value):
+    paid, why = Verifier(lambda text, problem: value)("1", toy_problems()[0])
+    assert paid == 0 and "returned no finite number" in why
 
 
 # ---- losses, rates
@@ -154,24 +142,15 @@ def test_bad_advantages_and_logprobs_never_reach_the_weights(tmp_path):
 
 
 def drawn_group(answers: list[str], eos: int = 37) -> Group:
-    problem = Problem("p", "abc", "1")
-    rollouts = []
+    group = Group(Problem("p", "abc", "1"), [])
     for number, text in enumerate(answers):
         ids = [1 + ord(letter) - ord("a") for letter in text] + [eos] * (number % 2)
-        rollouts.append(
-            Rollout(
-                problem,
-                [1, 2],
-                ids,
-                [-1.0] * len(ids),
-                [0.5] * len(ids),
-                text,
-                bool(number % 2),
-                rewards={"correct": 0.0, "format": 0.0},
-                reward=float(number),
-            )
-        )
-    return Group(problem, rollouts)
+        numbers = {"logprobs": [-1.0] * len(ids), "entropies": [0.5] * len(ids)}
+        rollout = Rollout(group.problem, [1, 2], ids, **numbers, text=text)
+        rollout.finished, rollout.reward = bool(number % 2), float(number)
+        rollout.rewards = {"correct": 0.0, "format": 0.0}
+        group.rollouts.append(rollout)
+    return group
 
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
@@ -179,20 +158,13 @@ def test_empty_answers_and_those_of_only_end_of_text(tmp_path, recipe):
     """Empty, only end of text, and a real one in one group: finite in every recipe."""
     changes = dict(log_path=str(tmp_path), device="cpu", max_new_tokens=20)
     config = resolved(configure(recipe, model="tiny", **changes))
-    model, reference = toy_model(), toy_model(seed=1)
-    group = drawn_group(["", "", "ab", "c"])
+    model, group = toy_model(), drawn_group(["", "", "ab", "c"])
     assert [len(r.response_ids) for r in group.rollouts] == [0, 1, 2, 2]
     for rollout in group.rollouts:
         rollout.kept = [[] for _ in rollout.response_ids] if config.keep_sampling_mask else None
     set_advantages([group], config)
-    optimizer, tokenizer = AdamW(model), toy_tokenizer(tmp_path)
-    found = train_step(
-        LocalPolicy(model, optimizer, config, tokenizer=tokenizer),
-        [group],
-        config,
-        1e-3,
-        LocalPolicy(reference, None, config),
-    )
+    policy = LocalPolicy(model, AdamW(model), config, tokenizer=toy_tokenizer(tmp_path))
+    found = train_step(policy, [group], config, 1e-3, LocalPolicy(toy_model(1), None, config))
     assert found["optim/updates"] >= (not config.advantage_per_part)  # its parts are all equal
     assert found["optim/nonfinite"] == 0 and weights(model).isfinite().all()
     batch = make_batch(group.rollouts)
@@ -238,8 +210,7 @@ def test_a_model_that_only_ends(tmp_path):
 
 def test_prompts_longer_than_the_context_are_left_out(tmp_path):
     problems = toy_problems(6) + [Problem(f"long/{n}", "a" * 600 * n, "1") for n in (1, 2)]
-    world = toy_world(tmp_path) | {"problems": problems}
-    train(toy_config(tmp_path / "run", steps=3), quiet=True, **world)
+    toy_run(tmp_path / "run", steps=3, problems=problems)
     log = log_of(tmp_path / "run")
     assert "skipped 2 of 8 problems" in log and "context of 512 tokens, such as long/1" in log
     shown = "".join(p.read_text() for p in (tmp_path / "run").glob("*_rollout_summaries.jsonl"))
@@ -249,14 +220,9 @@ def test_prompts_longer_than_the_context_are_left_out(tmp_path):
 @pytest.mark.parametrize("answer", ["\\frac{", "?"])
 def test_problems_with_no_answer(tmp_path, answer):
     without = [Problem("none/1", "abc", answer), Problem("none/2", "abd", answer)]
-    world = toy_world(tmp_path)
-    result = train(
-        toy_config(tmp_path / "run", steps=2),
-        quiet=True,
-        **world | {"problems": toy_problems(6) + without},
-    )
+    result = toy_run(tmp_path / "run", steps=2, problems=toy_problems(6) + without)
     assert len(result.rows) == 2
     log = log_of(tmp_path / "run")
     assert "skipped 2 of 8 problems" in log and "no answer that the grader" in log
     with pytest.raises(UserError, match="all problems have"):
-        train(toy_config(tmp_path / "none"), quiet=True, **world | {"problems": without})
+        toy_run(tmp_path / "none", problems=without)

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from safetensors.torch import load_file
+from toy import timeless
 
 from reasoning_from_scratch.files.saved_models import CARD_FILE
 from reasoning_from_scratch.text import scan_lines
@@ -17,10 +18,6 @@ def lines(path: Path) -> list[dict]:
     rows, bad = scan_lines(path)
     assert not bad, f"{path} has damaged lines {bad}"
     return rows
-
-
-def timeless(rows: list[dict]) -> list[dict]:
-    return [{k: v for k, v in row.items() if not k.startswith(("time/", "perf/"))} for row in rows]
 
 
 def names(run: Path) -> set[str]:

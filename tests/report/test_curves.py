@@ -7,12 +7,7 @@ import pytest
 from reasoning_from_scratch.report import curves
 from reasoning_from_scratch.report.curves import Line, make_charts, page_panel
 from reasoning_from_scratch.report.run_files import read_run
-from tests.report.written import metrics_line, write_run
-
-
-@pytest.fixture
-def run(tmp_path):
-    return write_run(tmp_path / "a-run")
+from tests.report.written import metrics_line
 
 
 def test_curves_skip_what_was_not_measured(run):

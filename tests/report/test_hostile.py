@@ -60,25 +60,10 @@ def write_run(folder, text: str) -> None:
     write_run_report(folder)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """For a run that has no other beside it."""
-    (tmp_path / "run").mkdir()
-    return tmp_path / "run"
-
-
 def write_probe(folder, step: int, text: str) -> None:
     top = [[text, 0.5], ["b", 0.2]]
-    probe = {
-        "problem_id": text,
-        "problem": text,
-        "answer": text,
-        "text": text,
-        "correct": False,
-        "finished": True,
-        "tokens": [text, "b"],
-        "top": [top, top],
-    }
+    probe = dict.fromkeys(("problem_id", "problem", "answer", "text"), text)
+    probe |= {"correct": False, "finished": True, "tokens": [text, "b"], "top": [top, top]}
     with open(folder / "probes.jsonl", "a") as file:
         file.write(json.dumps({"step": step, "probes": [probe]}) + "\n")
 
@@ -115,32 +100,45 @@ class Shape(HTMLParser):
         return [tag for tag in self.tags if tag[0] != "i"]
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_text_never_becomes_markup(kind, tmp_path):
-    for name, text in (("plain", PLAIN), ("hostile", HOSTILE[kind])):
-        # Another run beside it, of a name and with settings that are no kinder.
-        for run, its_text in ((as_name(text), f"other {text}"), ("run", text)):
-            (tmp_path / name / run).mkdir(parents=True)
-            write_run(tmp_path / name / run, its_text)
+def written(base, text: str):
+    """A run, and beside it another one, of a name and with settings that are no kinder."""
+    for name, its_text in ((as_name(text), f"other {text}"), ("run", text)):
+        (base / name).mkdir()
+        write_run(base / name, its_text)
+    return base / "run"
+
+
+@pytest.fixture(scope="module")
+def harmless(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("harmless"), PLAIN)
+
+
+@pytest.fixture(scope="module", params=HOSTILE)
+def hostile(request, tmp_path_factory):
+    """The run, and the text in it."""
+    text = HOSTILE[request.param]
+    return written(tmp_path_factory.mktemp("hostile"), text), text
+
+
+def test_hostile_text_never_becomes_markup(harmless, hostile):
+    run, said = hostile
     for pattern in ("train_iteration_000001.html", "eval_*_iteration_000001.html", "report.html"):
-        plain, hostile = (
-            Shape(next((tmp_path / name / "run").glob(pattern)).read_text("utf-8"))
-            for name in ("plain", "hostile")
+        plain, page = (
+            Shape(next(folder.glob(pattern)).read_text("utf-8")) for folder in (harmless, run)
         )
-        assert hostile.structure() == plain.structure()
-        tokens = {attrs for tag, attrs in hostile.tags if tag == "i"}
+        assert page.structure() == plain.structure()
+        tokens = {attrs for tag, attrs in page.tags if tag == "i"}
         assert tokens <= {(), ("class",)}
         local = re.compile(
             r"#[gm]\w+|data:,|[a-z]+\.(jsonl?|html)|(train|eval)_[\w.-]+|\.\./[\w.~%-]+/report\.html"
         )
-        assert all(local.fullmatch(address) for address in hostile.addresses)
+        assert all(local.fullmatch(address) for address in page.addresses)
         # ... and it is still there to be read.
-        assert visible(HOSTILE[kind]).replace("\r", "") in hostile.text.replace("\r", "")
+        assert visible(said).replace("\r", "") in page.text.replace("\r", "")
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_every_file_is_readable_and_harmless_to_show(kind, folder):
-    write_run(folder, HOSTILE[kind])
+def test_every_file_is_readable_and_harmless_to_show(hostile):
+    folder, said = hostile
     for path in folder.rglob("*"):
         if path.is_dir():
             continue
@@ -153,5 +151,5 @@ def test_every_file_is_readable_and_harmless_to_show(kind, folder):
             for line in text.splitlines():
                 json.loads(line, parse_constant=pytest.fail)
     rows = (folder / "train_iteration_000000_rollout_summaries.jsonl").read_text().splitlines()
-    expected = re.sub("[\ud800-\udfff]", "\ufffd", HOSTILE[kind])
+    expected = re.sub("[\ud800-\udfff]", "\ufffd", said)
     assert json.loads(rows[0])["steps"][0]["logs"]["problem"] == expected

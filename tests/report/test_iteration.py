@@ -3,7 +3,6 @@
 import json
 import re
 
-import matplotlib
 import pytest
 from report_groups import ByteTokenizer, make_groups, make_rollout
 
@@ -11,23 +10,16 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import write_iteration
 from reasoning_from_scratch.report.iteration import safe_name
 from reasoning_from_scratch.rollouts import Group
-from tests.report.written import Page, summaries, write_steps
+from tests.report.written import Page, summaries
 
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return write_steps(tmp_path_factory.mktemp("run"))
-
-
-matplotlib.use("Agg")
 SUM = Problem("sum/0", "What is 2 + 3?", "5")
 
 
-def test_every_file_is_there_twice_and_stored_once(run):
+def test_every_file_is_there_twice_and_stored_once(steps):
     pairs = {"train_iteration_000001": "train", "eval_my_test_iteration_000001": "eval_my_test"}
     for flat, nested in pairs.items():
         for ending in (".html", "_logtree.json", "_rollout_summaries.jsonl"):
-            one, other = run / (flat + ending), run / "iteration_000001" / (nested + ending)
+            one, other = steps / (flat + ending), steps / "iteration_000001" / (nested + ending)
             assert one.samefile(other)
 
 

@@ -1,16 +1,9 @@
 """What a run learned, lost, and still gets wrong."""
 
-import pytest
-
 from reasoning_from_scratch.report import write_run_report
 from reasoning_from_scratch.report.learned import learned
 from reasoning_from_scratch.report.run_files import read_run
-from tests.report.written import write_eval, write_run
-
-
-@pytest.fixture
-def run(tmp_path):
-    return write_run(tmp_path / "a-run")
+from tests.report.written import write_eval
 
 
 def test_what_was_learned_lost_and_still_fails(run):

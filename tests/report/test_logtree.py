@@ -2,15 +2,9 @@
 
 import json
 
-import pytest
 from report_groups import ByteTokenizer, make_groups
 
-from tests.report.written import summaries, write_steps
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return write_steps(tmp_path_factory.mktemp("run"))
+from tests.report.written import summaries
 
 
 def conversations(node):
@@ -27,8 +21,8 @@ def sections_of(node):
     return [child for child in node["children"] if child["tag"] == "section"]
 
 
-def test_the_documented_search_finds_every_conversation(run):
-    tree = json.loads((run / "train_iteration_000001_logtree.json").read_text())
+def test_the_documented_search_finds_every_conversation(steps):
+    tree = json.loads((steps / "train_iteration_000001_logtree.json").read_text())
     assert set(tree) == {"title", "started_at", "path", "root"}
     assert tree["path"].endswith("train_iteration_000001.html")
     found = list(conversations(tree["root"]))
@@ -38,9 +32,9 @@ def test_the_documented_search_finds_every_conversation(run):
     assert prompts == [ByteTokenizer().decode(r.prompt_ids) for r in shown]
 
 
-def test_a_response_in_the_logtree_can_be_matched_with_its_summary(run):
-    tree = json.loads((run / "train_iteration_000001_logtree.json").read_text())
-    texts = {(r["group_idx"], r["traj_idx"]): r["text"] for r in summaries(run)}
+def test_a_response_in_the_logtree_can_be_matched_with_its_summary(steps):
+    tree = json.loads((steps / "train_iteration_000001_logtree.json").read_text())
+    texts = {(r["group_idx"], r["traj_idx"]): r["text"] for r in summaries(steps)}
     groups = [g for g in sections_of(tree["root"]) if g["attrs"]["in_full"] == "True"]
     sections = [section for group in groups for section in sections_of(group)]
     assert len(groups) == 4 and len(sections) == 16

@@ -2,11 +2,7 @@
 
 import pytest
 
-from reasoning_from_scratch.report.metrics import (
-    csv_row,
-    group_shares,
-    rollout_metrics,
-)
+from reasoning_from_scratch.report.metrics import group_shares, rollout_metrics
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.trainer import advantage_metrics
 from tests.test_rollouts import PROBLEM, rollout
@@ -40,8 +36,3 @@ def test_means_over_all_rollouts():
     assert found["optim/token_entropy"] == pytest.approx(0.1)
     assert advantage_metrics(groups) == {"advantage/mean": 0, "advantage/std": 0}
     assert advantage_metrics([]) == {"advantage/mean": 0, "advantage/std": 0}
-
-
-def test_csv_row_leaves_empty_what_was_not_measured():
-    row = csv_row({"step": 3, "optim/loss": 0.5, "optim/kl_loss": None}, 10)
-    assert row == ["3", "10", "0.5"] + [""] * 10

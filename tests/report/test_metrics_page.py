@@ -3,7 +3,7 @@
 import fnmatch
 import re
 
-from toy import toy_config, toy_world, train
+from toy import toy_run
 
 from tests.metrics_page import metric_names, metric_rows
 
@@ -19,10 +19,8 @@ def known_patterns() -> list[str]:
 
 
 def test_the_page_explains_every_metric_of_a_run(tmp_path):
-    config = toy_config(
-        tmp_path / "run", steps=2, eval_every=1, eval_samples=2, kl="k3", kl_coef=0.1
-    )
-    rows = train(config, quiet=True, **toy_world(tmp_path)).rows
+    evaluations = {"eval_every": 1, "eval_samples": 2}
+    rows = toy_run(tmp_path / "run", steps=2, kl="k3", kl_coef=0.1, **evaluations).rows
     known = [pattern for pattern in known_patterns() if pattern != "*/*"]  # of an evaluator
     patterns = [*known, "step", "eval_acc", "*/env/all/*"]
     unknown = [

@@ -6,10 +6,7 @@ import os
 
 import pytest
 
-from reasoning_from_scratch.report.pages import (
-    render,
-    write_unsynced,
-)
+from reasoning_from_scratch.report.pages import render, write_unsynced
 from tests.report.written import Page
 
 

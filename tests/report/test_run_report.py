@@ -7,12 +7,6 @@ import pytest
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report import write_run_report
-from tests.report.written import write_run
-
-
-@pytest.fixture
-def run(tmp_path):
-    return write_run(tmp_path / "a-run")
 
 
 def test_a_folder_without_a_run_is_a_user_error(tmp_path, capsys):
@@ -31,21 +25,10 @@ def test_the_report_shows_all_of_it(run):
     html = write_run_report(run).read_text("utf-8")
     text = re.sub(r"<(script|style)[^>]*>.*?</\1>|<[^>]+>", " ", html, flags=re.S)
     text = re.sub(r"\s+", " ", text)
-    for words in (
-        "grpo on tiny",
-        "4 of 4 steps",
-        "Most improved",
-        "Still failing",
-        "Best",
-        "Worst",
-        "Gradient norm",
-        "25 %",
-        "4.6 to 69.9 %",
-        "Problem 3?",
-        "after step",
-        "test after 4",
-        "step 4 reward",  # of the best and worst of the last steps
-    ):
+    evaluated = "Problem 3?", "after step", "test after 4", "25 %", "4.6 to 69.9 %"
+    headings = "Most improved", "Still failing", "Best", "Worst", "Gradient norm"
+    # "step 4 reward": of the best and worst of the last steps
+    for words in ("grpo on tiny", "4 of 4 steps", "step 4 reward", *headings, *evaluated):
         assert words in text, words
     links = set(re.findall(r'href="([^"#]+)"', html)) - {"data:,"}
     assert "train_iteration_000003.html" in links and "eval_test_iteration_000004.html" in links

@@ -3,26 +3,19 @@
 import pytest
 from report_groups import make_groups
 
-from tests.report.written import summaries, write_steps
+from tests.report.written import summaries
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return write_steps(tmp_path_factory.mktemp("run"))
-
-
-def test_summaries_have_the_documented_keys_and_values(run):
-    rows = summaries(run)
+def test_summaries_have_the_documented_keys_and_values(steps):
+    rows = summaries(steps)
     assert [(r["group_idx"], r["traj_idx"]) for r in rows] == [
         (g, t) for g in range(6) for t in range(4)
     ]
     rollout = make_groups(seed=1)[2].rollouts[1]
     row = rows[9]
     mean = sum(rollout.logprobs) / len(rollout.logprobs)
-    assert row.pop("trajectory_metrics") == {
-        "logprob_mean": pytest.approx(mean),
-        "entropy_mean": 0.5,
-    }
+    means = {"logprob_mean": pytest.approx(mean), "entropy_mean": 0.5}
+    assert row.pop("trajectory_metrics") == means
     assert row == {
         "schema_version": 1,
         "split": "train",
@@ -54,4 +47,4 @@ def test_summaries_have_the_documented_keys_and_values(run):
         "stop_reason": "stop",
         "text": rollout.text,
     }
-    assert summaries(run, "eval_my_test_iteration_000001")[0]["split"] == "eval/my test!"
+    assert summaries(steps, "eval_my_test_iteration_000001")[0]["split"] == "eval/my test!"

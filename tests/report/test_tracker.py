@@ -4,11 +4,9 @@ import sys
 import types
 
 import pytest
-from toy import toy_config, toy_world, train
+from toy import resumed_run, toy_run
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.text import read_lines
 
 
 def test_wandb_continues_the_same_run(tmp_path, monkeypatch):
@@ -29,17 +27,18 @@ def test_wandb_continues_the_same_run(tmp_path, monkeypatch):
         return Run()
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
-    config = toy_config(tmp_path / "run", steps=1, wandb="mine")
-    train(config, quiet=True, **toy_world(tmp_path))
-    train(resumed_config(tmp_path / "run", steps=2), quiet=True, **toy_world(tmp_path))
-    assert calls == [
-        ("mine", None, "allow"),
-        (0, False),
-        "finish",
-        ("mine", "abc", "allow"),
-        (1, False),
-        "finish",
-    ]
+    toy_run(tmp_path / "run", steps=1, wandb="mine")
+    resumed_run(tmp_path / "run", steps=2)
+    first = [("mine", None, "allow"), (0, False), "finish"]
+    assert calls == [*first, ("mine", "abc", "allow"), (1, False), "finish"]
+
+
+def run_and_sequel(tmp_path, **asked) -> list[tuple[int, float]]:
+    """Four steps, of which two are made later, and their rewards."""
+    toy_run(tmp_path / "run", steps=2, **asked)
+    rows = resumed_run(tmp_path / "run", steps=4).rows
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    return [(row["step"], row["env/all/reward/total"]) for row in rows]
 
 
 @pytest.fixture
@@ -56,21 +55,16 @@ def trackio(tmp_path, monkeypatch):
 
 
 def test_trackio_reads_what_a_run_and_its_sequel_write(tmp_path, trackio):
-    config = toy_config(tmp_path / "run", steps=2, trackio="mine")
-    train(config, quiet=True, **toy_world(tmp_path))
-    train(resumed_config(tmp_path / "run", steps=4), quiet=True, **toy_world(tmp_path))
+    expected = run_and_sequel(tmp_path, trackio="mine")
     (name,) = trackio.get_runs("mine")
     assert name == (tmp_path / "run/trackio_name").read_text() and name.startswith("run-")
-    found = [(row["step"], row["env/all/reward/total"]) for row in trackio.get_logs("mine", name)]
-    rows = read_lines(tmp_path / "run" / "metrics.jsonl")
-    assert found == [(row["step"], row["env/all/reward/total"]) for row in rows]
-    assert len(found) == 4
+    rows = trackio.get_logs("mine", name)
+    assert [(row["step"], row["env/all/reward/total"]) for row in rows] == expected
 
 
 def test_trackio_that_refuses_leaves_no_folder(tmp_path, trackio):
     with pytest.raises(UserError, match="--trackio registry-x: .*reserved"):
-        config = toy_config(tmp_path / "run", trackio="registry-x")
-        train(config, quiet=True, **toy_world(tmp_path))
+        toy_run(tmp_path / "run", trackio="registry-x")
     assert not (tmp_path / "run").exists()
 
 
@@ -78,15 +72,11 @@ def test_tensorboard_reads_what_a_run_and_its_sequel_write(tmp_path):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="the extra tensorboard"
     )
-    config = toy_config(tmp_path / "run", steps=2, tensorboard=True)
-    train(config, quiet=True, **toy_world(tmp_path))
-    train(resumed_config(tmp_path / "run", steps=4), quiet=True, **toy_world(tmp_path))
+    expected = run_and_sequel(tmp_path, tensorboard=True)
     read = event_accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     read.Reload()
     found = [(event.step, event.value) for event in read.Scalars("env/all/reward/total")]
-    rows = read_lines(tmp_path / "run" / "metrics.jsonl")
-    written = [(row["step"], pytest.approx(row["env/all/reward/total"])) for row in rows]
-    assert found == written and len(found) == 4
+    assert found == [(step, pytest.approx(reward)) for step, reward in expected]
 
 
 @pytest.mark.parametrize(
@@ -100,5 +90,5 @@ def test_tensorboard_reads_what_a_run_and_its_sequel_write(tmp_path):
 def test_one_that_is_not_installed_is_refused(module, asked, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=f"--{next(iter(asked))} needs the extra"):
-        train(toy_config(tmp_path / "run", **asked), quiet=True, **toy_world(tmp_path))
+        toy_run(tmp_path / "run", **asked)
     assert not (tmp_path / "run").exists()  # the next attempt finds no used folder

@@ -7,6 +7,7 @@ from four_ways import written
 
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import write_iteration, write_run_report
+from reasoning_from_scratch.report.picture_files import save_picture
 from reasoning_from_scratch.report.run_files import read_run
 from reasoning_from_scratch.report.ways import (
     Answered,
@@ -15,6 +16,7 @@ from reasoning_from_scratch.report.ways import (
     train_answers,
     ways_over_time,
 )
+from reasoning_from_scratch.report.ways_picture import draw_all_ways
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.tiny.ways import WAYS
 from reasoning_from_scratch.tiny.world import tiny_problem
@@ -105,3 +107,13 @@ def test_the_shares_over_time_are_those_of_like_problems(tmp_path):
         assert picture.shares["full"] == [0, 0, 1, 1]
     only_easy = [answer for answer in answers if answer.steps == 3]
     assert [picture.title for picture in ways_over_time(only_easy)] == ["all problems"]
+
+
+def test_a_run_has_the_picture_in_its_page_and_as_a_file(tmp_path):
+    run = write_tiny_run(tmp_path / "run")
+    page = write_run_report(run).read_text("utf-8")
+    assert "Styles of answer" in page and "Problems of 5 or 6 steps" in page
+    assert all(way in page for way in WAYS)
+    pictures = ways_over_time(train_answers(read_run(run)))
+    path = save_picture(draw_all_ways(pictures), run / "ways.png")
+    assert path.read_bytes().startswith(b"\x89PNG")

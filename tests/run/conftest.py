@@ -4,17 +4,15 @@ import shutil
 
 import pytest
 from command_world import commands, make_world, train_words
-from toy import toy_config, toy_world, train
+from toy import toy_run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A finished run with evaluations and saves."""
     folder = tmp_path_factory.mktemp("runs")
-    config = toy_config(
-        folder / "run", steps=6, eval_every=2, save_every=2, rolling_every=1, keep_last=1, lr=1e-2
-    )
-    return train(config, quiet=True, **toy_world(folder))
+    often = dict(eval_every=2, save_every=2, rolling_every=1, keep_last=1)
+    return toy_run(folder / "run", steps=6, lr=1e-2, **often)
 
 
 @pytest.fixture(scope="session")

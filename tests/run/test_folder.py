@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy import saved, toy_config, toy_model, toy_tokenizer, toy_world, train
+from toy import resumed_run, saved, toy_config, toy_model, toy_run, toy_tokenizer, toy_world, train
 
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS
 from reasoning_from_scratch.run.folder import NEEDED, RunFolder
@@ -75,29 +76,25 @@ def test_the_other_files(run):
 
 def test_used_folder_names_three_choices(run, tmp_path):
     with pytest.raises(UserError) as caught:
-        train(toy_config(run.folder), quiet=True, **toy_world(tmp_path))
+        toy_run(run.folder)
     assert all(word in str(caught.value) for word in ("--resume", "--log-path", "--overwrite"))
     assert len(read_lines(run.folder / "metrics.jsonl")) == 6
 
 
 def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
-    config = toy_config(tmp_path / "run", steps=2, save_every=1)
-    train(config, quiet=True, **toy_world(tmp_path))
+    toy_run(tmp_path / "run", steps=2, save_every=1)
     (tmp_path / "run" / "notes.txt").write_text("mine")
-    config.steps, config.overwrite, config.save_every = 1, True, 0
-    train(config, quiet=True, **toy_world(tmp_path))
+    toy_run(tmp_path / "run", steps=1, overwrite=True)
     assert len(read_lines(tmp_path / "run" / "metrics.jsonl")) == 1
     assert not (tmp_path / "run" / "train_iteration_000001.html").exists()
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
 
 
 def test_the_log_says_what_a_resumption_changes(tmp_path):
-    config = toy_config(tmp_path / "run", steps=2, save_every=1)
-    train(config, quiet=True, **toy_world(tmp_path))
-    changed = resumed_config(tmp_path / "run", steps=3, grad_clip=0.5)
-    train(changed, quiet=True, **toy_world(tmp_path))
+    toy_run(tmp_path / "run", steps=2, save_every=1)
+    resumed_run(tmp_path / "run", steps=3, grad_clip=0.5)
     said = (tmp_path / "run" / "logs.log").read_text()
-    assert f"from here on: grad_clip {config.grad_clip} -> 0.5\n" in said
+    assert f"from here on: grad_clip {TrainConfig().grad_clip} -> 0.5\n" in said
 
 
 def test_a_model_is_not_taken_for_a_run(tmp_path):
@@ -112,13 +109,11 @@ def test_a_model_is_not_taken_for_a_run(tmp_path):
 
 
 def test_overwrite_leaves_what_a_link_leads_to(tmp_path):
-    config = toy_config(tmp_path / "run", steps=1)
-    train(config, quiet=True, **toy_world(tmp_path))
+    toy_run(tmp_path / "run", steps=1)
     elsewhere = tmp_path / "large-disk"
     (tmp_path / "run" / "checkpoints").rename(elsewhere)
     (tmp_path / "run" / "checkpoints").symlink_to(elsewhere)
-    config.overwrite = True
-    train(config, quiet=True, **toy_world(tmp_path))
+    toy_run(tmp_path / "run", steps=1, overwrite=True)
     assert (tmp_path / "run" / "checkpoints" / "000001").is_dir() and list(elsewhere.iterdir())
 
 
@@ -135,13 +130,6 @@ def test_advice_is_a_command_also_where_the_path_has_a_space(run, tmp_path):
     place = tmp_path / "my runs" / run.folder.name
     with pytest.raises(UserError, match=f"rfs train --resume '{place}', "):
         RunFolder(place).refuse_used()
-
-
-def test_finished_run_stays_as_it_is(run, tmp_path):
-    before = (run.folder / "metrics.jsonl").read_bytes()
-    result = train(resumed_config(run.folder), quiet=True, **toy_world(tmp_path))
-    assert len(result.rows) == 6 and not result.stopped
-    assert (run.folder / "metrics.jsonl").read_bytes() == before
 
 
 # ---- saves

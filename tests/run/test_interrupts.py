@@ -1,6 +1,7 @@
 """Ctrl-C and the other signals: the run saves first, then ends."""
 
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -8,17 +9,12 @@ import time
 from pathlib import Path
 
 from command_world import equal
-from toy import toy_config, toy_world, train
+from toy import resumed_run, timeless, toy_run
 
 from reasoning_from_scratch.run.interrupts import Interrupts
-from reasoning_from_scratch.run.options import resumed_config
 
 HERE = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
-
-
-def timeless(rows):
-    return [{k: v for k, v in row.items() if not k.startswith(("time/", "perf/"))} for row in rows]
 
 
 # ---- Ctrl-C
@@ -26,26 +22,24 @@ def timeless(rows):
 
 def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, monkeypatch):
     """Wherever it comes: in sampling and in the gradient at once, in an update after it."""
-    whole = train(toy_config(tmp_path / "whole", steps=5), quiet=True, **toy_world(tmp_path))
+    whole = toy_run(tmp_path / "whole", steps=5)
     places = {"policy.sample_groups": 2, "policy.batch_loss": 2, "optim.adamw:AdamW._updated": 3}
     for place, steps in places.items():
         press_at(place, 3, monkeypatch)
         run = tmp_path / place
-        result = train(toy_config(run, steps=5), quiet=True, **toy_world(tmp_path))
+        result = toy_run(run, steps=5)
         monkeypatch.undo()
         assert len(result.rows) == steps and f"--resume {run}" in result.stopped
-        rest = train(resumed_config(run), quiet=True, **toy_world(tmp_path))
+        rest = resumed_run(run)
         assert timeless(rest.rows) == timeless(whole.rows)
         assert equal(whole.model.state_dict(), rest.model.state_dict())
 
 
 def press_at(place: str, call: int, monkeypatch) -> None:
-    module, _, path = place.rpartition(":") if ":" in place else place.rpartition(".")
-    *path, name = path.split(".")
-    module = sys.modules[f"reasoning_from_scratch.{module}"]
-    for part in path:
-        module = getattr(module, part)
-    original, calls = getattr(module, name), []
+    """Ctrl-C in the given call of a function; a class stands behind a colon."""
+    owner, _, name = place.rpartition(".")
+    owner = pkgutil.resolve_name(f"reasoning_from_scratch.{owner}")
+    original, calls = getattr(owner, name), []
 
     def pressing(*given, **named):
         calls.append(1)
@@ -53,7 +47,7 @@ def press_at(place: str, call: int, monkeypatch) -> None:
             os.kill(os.getpid(), signal.SIGINT)
         return original(*given, **named)
 
-    monkeypatch.setattr(module, name, pressing)
+    monkeypatch.setattr(owner, name, pressing)
 
 
 def test_second_ctrl_c_exits_at_once():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_world, train
+from toy import toy_model, toy_run
 
 from reasoning_from_scratch.config import Optim, TrainConfig
 from reasoning_from_scratch.errors import UserError
@@ -44,5 +44,5 @@ def test_a_model_that_cannot_fit_is_refused_with_a_flag_that_helps(tmp_path, mon
     check_memory(model, model, config, CPU, ranks=2)  # a slice on each
     monkeypatch.setattr(memory, "device_bytes", lambda device: 1000)
     with pytest.raises(UserError, match="only 0.0 GB: use --lora-rank 16"):
-        train(toy_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
+        toy_run(tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -1,6 +1,6 @@
 """README.md of a save: what it says, what it does not tell, and that people may change it."""
 
-from toy import toy_config, toy_world, train
+from toy import toy_run
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.run.model_card import model_card
@@ -18,8 +18,7 @@ def test_the_card_of_a_save(run, tmp_path):
 
 
 def test_the_card_counts_what_was_sampled_or_learned(tmp_path):
-    sampled = toy_config(tmp_path / "run", steps=2, active_sampling=True)
-    result = train(sampled, quiet=True, **toy_world(tmp_path))
+    result = toy_run(tmp_path / "run", steps=2, active_sampling=True)
     text = (tmp_path / "run/checkpoints/000002/README.md").read_text()
     answers = sum(row["env/all/total_episodes"] for row in result.rows)
     assert f": {answers:,} answers." in text and answers > 2 * 4 * 4
@@ -31,8 +30,7 @@ def test_the_card_counts_what_was_sampled_or_learned(tmp_path):
 def test_the_card_learns_what_these_weights_score(tmp_path):
     """A save comes before the evaluation of its weights; the best of them is only one of them."""
     run = tmp_path / "run"
-    asked = toy_config(run, steps=3, save_every=1, eval_every=1)
-    result = train(asked, quiet=True, **toy_world(tmp_path))
+    result = toy_run(run, steps=3, save_every=1, eval_every=1)
     for row in result.rows[1:]:
         text = (run / "checkpoints" / f"{row['step']:06d}" / "README.md").read_text()
         accuracy = row.get("before/eval_acc", row["eval_acc"])

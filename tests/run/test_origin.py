@@ -8,10 +8,7 @@ from command_world import commands, contents, equal, refused, resume, run, saved
 from toy import toy_config, toy_model, toy_tokenizer
 
 from reasoning_from_scratch.files.weights import save_hf_folder
-from reasoning_from_scratch.run.origin import (
-    weights_mark,
-    with_whole_files,
-)
+from reasoning_from_scratch.run.origin import weights_mark, with_whole_files
 
 
 def test_the_mark_of_weights_sees_one_bit():
@@ -84,11 +81,8 @@ def test_a_run_goes_on_from_where_it_began(world, how, fate):
     else:
         world = world.rename(world.parent / "moved")
         part, whole = world / "part", world / "whole"
-    task = [
-        flag
-        for name in ("data-path", "problems", "eval-problems")
-        for flag in (f"--{name}", world / "problems.jsonl")
-    ]
+    places = ("data-path", "problems", "eval-problems")
+    task = [f"--{name}={world}/problems.jsonl" for name in places]
     assert commands(resume(part, "--steps", 4, *task)) == 0
     assert equal(saved(part, 4), saved(whole, 4))
 

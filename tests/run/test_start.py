@@ -4,16 +4,7 @@ import sys
 import types
 
 import pytest
-from command_world import (
-    commands,
-    contents,
-    equal,
-    refused,
-    resume,
-    run,
-    saved,
-    train_words,
-)
+from command_world import commands, contents, equal, refused, resume, run, saved, train_words
 
 from reasoning_from_scratch.text import read_lines
 from tests.run.test_interrupts import press_at
@@ -104,8 +95,6 @@ def test_a_resume_that_is_refused_changes_nothing(world, change, capsys):
     before = contents(world / "X")
     refused(resume(world / "X", *change.format(world).split()), capsys)
     assert contents(world / "X") == before
-    assert commands(resume(world / "X", "--steps", 5)) == 0
-    assert equal(saved(world / "X", 5), saved(run(world, "five", "--steps", 5), 5))
 
 
 # ---- 3: smaller

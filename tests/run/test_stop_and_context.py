@@ -117,15 +117,8 @@ def in_chapter_3(model, tokenizer, folder):
 
 def in_chapter_4(model, tokenizer, folder):
     torch.manual_seed(0)
-    text = ch04.generate_text_stream_concat_flex(
-        model,
-        tokenizer,
-        "abc",
-        "cpu",
-        LIMIT,
-        temperature=1.0,
-        generate_func=ch04.generate_text_top_p_stream_cache,
-    )
+    how = {"temperature": 1.0, "generate_func": ch04.generate_text_top_p_stream_cache}
+    text = ch04.generate_text_stream_concat_flex(model, tokenizer, "abc", "cpu", LIMIT, **how)
     return tokenizer.encode("abc"), text
 
 
@@ -138,18 +131,9 @@ def in_chapter_6(model, tokenizer, folder):
 
 
 PATHS = [
-    by_decode_c,
-    by_torch,
-    by_torch_a_few_at_a_time,
-    by_stream,
-    in_training,
-    in_evaluation,
-    in_probes,
-    in_chat,
-    in_chapter_3,
-    in_chapter_4,
-    in_chapter_6,
-]
+    by_decode_c, by_torch, by_torch_a_few_at_a_time, by_stream, in_training, in_evaluation,
+    in_probes, in_chat, in_chapter_3, in_chapter_4, in_chapter_6,
+]  # fmt: skip
 every_path = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
 
 
@@ -231,13 +215,7 @@ def test_prompts_of_different_lengths_have_different_room(folder):
                 assert one.stop_reason == ("stop" if one.response_ids[-1] == 34 else "length")
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        ch02.generate_text_basic,
-        ch02.generate_text_basic_cache,
-    ],
-)
+@pytest.mark.parametrize("function", [ch02.generate_text_basic, ch02.generate_text_basic_cache])
 def test_the_generators_of_chapter_2(folder, function):
     model, _ = load_model_and_tokenizer(folder)
     model.cfg["context_length"] = 12

@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import named, toy_config, toy_world, train
+from toy import toy_run
 
-from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.study import Trial, cores, run_to_end, study, trials
-from tests.run.test_interrupts import press_at
+from reasoning_from_scratch.run.study import Trial, cores, study, trials
 
 FOUR = trials("abcd", lambda _: (None,), range(1))
 
@@ -147,8 +144,7 @@ def refused_beside_a_run(folder: Path, trial: Trial) -> None:
         while not metrics.exists() or metrics.read_text().count("\n") < 3:
             time.sleep(0.05)
         raise UserError("refused")
-    config = toy_config(str(folder / "run"), steps=100_000, rolling_every=0)
-    train(config, quiet=True, **toy_world(folder))
+    toy_run(folder / "run", steps=100_000, rolling_every=0)
 
 
 def test_a_run_that_is_ended_by_anothers_error_saves_what_it_has(tmp_path):
@@ -158,19 +154,3 @@ def test_a_run_that_is_ended_by_anothers_error_saves_what_it_has(tmp_path):
     _, saved = (tmp_path / "run" / "checkpoints.jsonl").read_text().splitlines()
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().count("\n")
     assert json.loads(saved)["batch"] == lines >= 3
-
-
-def test_a_run_that_was_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch):
-    config = named(toy_config(tmp_path / "run", steps=3, rolling_every=1), **toy_world(tmp_path))
-    with monkeypatch.context() as patch:
-        press_at("trainer.train_step", 2, patch)
-        with pytest.raises(KeyboardInterrupt):
-            run_to_end(config)
-    assert RunFolder(tmp_path / "run").used()
-    rows = run_to_end(config).rows
-    straight = run_to_end(replaced(config, log_path=str(tmp_path / "straight"))).rows
-    names = ("optim/loss", "env/all/reward/total", "optim/grad_norm")
-    assert [[row.get(n) for n in names] for row in rows] == [
-        [row.get(n) for n in names] for row in straight
-    ]
-    assert len(rows) == 3

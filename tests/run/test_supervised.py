@@ -1,21 +1,30 @@
 """`--recipe sft`: worked solutions in place of sampled answers, through the same loop."""
 
 import json
-from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world, train
+from toy import (
+    resumed_run,
+    toy_config,
+    toy_model,
+    toy_problems,
+    toy_tokenizer,
+    toy_world,
+    train,
+    written,
+)
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import worked_rollout
 from reasoning_from_scratch.run.chosen_problems import teachable_problems
 from reasoning_from_scratch.run.option_checks import OF_SAMPLED_ANSWERS
-from reasoning_from_scratch.run.options import configure, resolved, resumed_config
-from reasoning_from_scratch.serve.data import loss_of
+from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.trainer import step_problems, train_step, worked_solutions
 
 SFT = {"recipe": "sft", "objective": "cross_entropy", "aggregate": "token"}
@@ -39,31 +48,16 @@ def cross_entropy(model, tokenizer, problems) -> torch.Tensor:
     return total / count
 
 
-class Kept:
-    """An optimizer that keeps the gradient."""
-
-    updates = 0
-
-    def __init__(self, model) -> None:
-        self.model = model
-
-    def adding_up(self, model) -> nullcontext[None]:
-        return nullcontext()
-
-    def clip_gradient(self, largest: float) -> float:
-        return 1.0
+class Kept(AdamW):
+    """Keeps the gradient in place of a step."""
 
     def step(self, lr: float) -> None:
-        self.found = {name: p.grad.clone() for name, p in self.model.named_parameters()}
-
-    def zero_grad(self) -> None: ...
-
-    def update_ratio(self) -> None: ...
+        self.found = {name: parameter.grad.clone() for name, parameter in self.named}
 
 
 def test_a_step_is_that_of_pytorchs_cross_entropy(tmp_path):
     model, tokenizer = toy_model(), toy_tokenizer(tmp_path)
-    config = resolved(toy_config(tmp_path, **SFT))
+    config = resolved(toy_config(tmp_path, **SFT, grad_clip=0.0))
     policy = LocalPolicy(model, Kept(model), config, tokenizer=tokenizer)
     problems = [
         Problem(f"p{i}", "ab" * (i + 1), "1", solution="c" * i + "\\boxed{1}") for i in range(4)
@@ -74,7 +68,7 @@ def test_a_step_is_that_of_pytorchs_cross_entropy(tmp_path):
     expected = cross_entropy(model, tokenizer, problems)
     model.zero_grad()
     expected.backward()
-    assert numbers["optim/loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert numbers["optim/loss"] == pytest.approx(expected.item(), rel=1e-5)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(policy.optimizer.found[name], parameter.grad)
     # Nobody sampled: no ratio, nothing to clip, no gap.
@@ -97,7 +91,7 @@ def test_a_run_learns_reports_and_is_resumed(world, tmp_path):
     assert "<h3>Loss</h3>" in page and "<h3>Reward</h3>" not in page
 
     train(toy_config(tmp_path / "run", **(asked | {"steps": 6})), quiet=True, **world)
-    resumed = train(resumed_config(tmp_path / "run", steps=12), quiet=True)
+    resumed = resumed_run(tmp_path / "run", steps=12)
     losses = [[row["optim/loss"] for row in result.rows] for result in (whole, resumed)]
     assert losses[0] == losses[1] and resumed.rows[-1]["eval_loss"] == rows[-1]["eval_loss"]
     weights = [result.model.state_dict() for result in (whole, resumed)]
@@ -108,7 +102,17 @@ def test_the_held_out_loss_is_that_of_pytorch(world, tmp_path):
     asked = SFT | {"steps": 1, "lr": 0.0, "eval_every": 1, "eval_problems": ["tiny-test"]}
     result = train(toy_config(tmp_path / "run", **asked), quiet=True, **world)
     expected = cross_entropy(world["model"], world["tokenizer"], world["eval_problems"])
-    assert result.rows[0]["eval_loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert result.rows[0]["eval_loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_held_out_loss_is_that_of_the_first_set(world, tmp_path):
+    """Even if it has no solutions, and the second one has."""
+    with_solutions, without = toy_problems(4), [replace(p, solution="") for p in toy_problems(4)]
+    sets = [written(without, tmp_path, "a.jsonl"), written(with_solutions, tmp_path, "b.jsonl")]
+    del world["eval_problems"]
+    asked = SFT | {"steps": 1, "eval_every": 1, "eval_problems": sets}
+    (row,) = train(toy_config(tmp_path / "run", **asked), quiet=True, **world).rows
+    assert row["b.jsonl/loss"] > 0 and "eval_loss" not in row and "eval_acc" in row
 
 
 def test_a_solution_follows_the_prompt_as_an_answer_would(tmp_path):
@@ -183,10 +187,6 @@ def test_the_learning_rate_that_suits():
     assert rates == {"tiny": 1e-4, "base": 1e-5}
     assert resolved(configure("sft", model="base", lora_rank=8)).lr == pytest.approx(1e-4)
     assert resolved(configure("sft", model="base", lr=3e-6)).lr == 3e-6
-
-
-def test_serve_has_the_same_loss():
-    assert loss_of("cross_entropy", {}).objective == "cross_entropy"
 
 
 def test_a_file_with_question_answer_and_solution(world, tmp_path):

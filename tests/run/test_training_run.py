@@ -1,32 +1,32 @@
 """What a run does beside the updates: evaluations, gaps measured, why it ends, what it leaves."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from command_world import commands, contents, equal, resume, run, saved, train_words
-from toy import LETTERS, toy_config, toy_policy, toy_problems, toy_tokenizer, toy_world, train
+from toy import (
+    LETTERS,
+    resumed_run,
+    toy_config,
+    toy_policy,
+    toy_problems,
+    toy_run,
+    toy_tokenizer,
+    toy_world,
+)
 
 from reasoning_from_scratch.files.saved_models import evaluations_in, with_final
 from reasoning_from_scratch.problems import problem_prompt
-from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
 from reasoning_from_scratch.run.chosen_problems import open_problems
-from reasoning_from_scratch.run.evaluations import Evaluations, eval_metrics
-from reasoning_from_scratch.run.options import resolved, resumed_config
+from reasoning_from_scratch.run.evaluations import eval_metrics
+from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.training_run import gap_to_sampler
 from reasoning_from_scratch.tasks.judge import judge_of
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
 from tests.run.test_interrupts import press_at
-
-
-def toy_run(folder, **changes):
-    given = {name: changes.pop(name) for name in ("problems",) if name in changes}
-    config = toy_config(folder / "run", **changes)
-    return train(config, quiet=True, **(toy_world(folder) | given))
-
 
 # ---- evaluations
 
@@ -53,9 +53,8 @@ def rollout(problem, paid):
 
 
 def test_a_run_made_longer_keeps_both(tmp_path):
-    toy_run(tmp_path, steps=1, eval_every=1)
-    config = resumed_config(tmp_path / "run", steps=2)
-    rows = train(config, quiet=True, **toy_world(tmp_path)).rows
+    toy_run(tmp_path / "run", steps=1, eval_every=1)
+    rows = resumed_run(tmp_path / "run", steps=2).rows
     steps = [found["eval_step"] for row in rows for found in evaluations_in(row)]
     assert steps == [0, 1, 1, 2]
 
@@ -64,8 +63,8 @@ def test_with_one_answer_to_each_problem_an_evaluation_is_greedy(tmp_path):
     """No seed has a say in it."""
     name, answers = "eval_tiny-test_iteration_000000_rollout_summaries.jsonl", []
     for seed in (0, 1):
-        place = str(tmp_path / str(seed))
-        folder = toy_run(tmp_path, log_path=place, steps=1, eval_every=1, seed=seed).folder
+        place = tmp_path / str(seed)
+        folder = toy_run(place, steps=1, eval_every=1, seed=seed).folder
         answers.append([line["text"] for line in read_lines(folder / name)])
     assert answers[0] == answers[1] != []
 
@@ -76,7 +75,8 @@ def test_with_one_answer_to_each_problem_an_evaluation_is_greedy(tmp_path):
 @pytest.mark.parametrize("more", [{}, {"num_minibatches": 2}, {"top_p": 0.5}], ids=str)
 def test_without_a_signal_the_gap_is_measured_on_all_rollouts(tmp_path, more):
     never = [replace(problem, answer="9") for problem in toy_problems()]
-    (row,) = toy_run(tmp_path, steps=1, problems=never, keep_sampling_mask=False, **more).rows
+    asked = {"steps": 1, "keep_sampling_mask": False, **more}
+    (row,) = toy_run(tmp_path / "run", problems=never, **asked).rows
     assert row["optim/updates"] == 0
     names = ("optim/kl_sample_train_v1", "optim/kl_sample_train_v2")
     first, second = (row[name] for name in names)
@@ -122,19 +122,13 @@ def test_post_kl_is_what_one_update_did(tmp_path):
     assert second == pytest.approx((expected**2).mean().item() / 2, rel=1e-4)
     assert second > 1e-6
     assert gap_to_sampler(toy_policy(model, config), []) == []
-    on, off = (
-        toy_run(tmp_path, log_path=f"{tmp_path}/{asked}", compute_post_kl=asked, reward=LETTERS)
-        for asked in (True, False)
-    )
-    assert all("kl_pre_post_v1" in row for row in on.rows)
-    assert not any("kl_pre_post_v1" in row for row in off.rows)
 
 
 def test_post_kl_is_measured_where_only_a_kl_term_trains(tmp_path):
     """No group is live, and yet all are trained on."""
     (tmp_path / "all.py").write_text("def reward(text, problem):\n    return 1")
     changes = dict(steps=2, compute_post_kl=True, kl="k3", kl_coef=1.0, drop_uniform_groups=False)
-    rows = toy_run(tmp_path, reward=f"{tmp_path}/all.py:reward", **changes).rows
+    rows = toy_run(tmp_path / "run", reward=f"{tmp_path}/all.py:reward", **changes).rows
     assert all("kl_pre_post_v1" in row and row["optim/updates"] == 1 for row in rows)
 
 
@@ -153,7 +147,7 @@ def test_the_time_of_training_has_every_pass_in_it(tmp_path, parts):
     (tmp_path / "mine.py").write_text(SLOW)
     changes = dict(steps=2, kl="k3", kl_coef=1.0, drop_uniform_groups=False)
     own = f"{tmp_path}/mine.py:slow"
-    for row in toy_run(tmp_path, objective=own, num_minibatches=parts, **changes).rows:
+    for row in toy_run(tmp_path / "run", objective=own, num_minibatches=parts, **changes).rows:
         inside = ("train", "sampling", "reward", "eval", "report", "save")
         known = sum(row.get(f"time/{name}", 0) for name in inside)
         assert 0.05 * parts <= row["time/train"] <= known <= row["time/total"] + 1e-6
@@ -191,17 +185,11 @@ def test_a_finished_run_that_is_whole_stays_as_it_is(world):
 
 
 def test_stop_on_alarm_saves_first(tmp_path, monkeypatch):
-    config = toy_config(tmp_path / "run", steps=40, stop_on_alarm=True, num_groups_to_log=0)
-    result = train(config, quiet=True, **toy_world(tmp_path))
+    result = toy_run(tmp_path / "run", steps=40, stop_on_alarm=True, num_groups_to_log=0)
     assert len(result.rows) == 10 and "length_limit" in result.stopped
     assert read_lines(tmp_path / "run" / "checkpoints.jsonl")[-1]["batch"] == 10
     assert "ALARM length_limit" in (tmp_path / "run" / "logs.log").read_text()
-    rest = train(
-        resumed_config(tmp_path / "run", stop_on_alarm=False, steps=11),
-        quiet=True,
-        **toy_world(tmp_path),
-    )
-    assert len(rest.rows) == 11
+    assert len(resumed_run(tmp_path / "run", stop_on_alarm=False, steps=11).rows) == 11
 
 
 # ---- several evaluation sets
@@ -231,7 +219,7 @@ def more(tmp_path):
 
 def test_each_set_has_its_name_in_metrics_pages_and_the_report(more):
     folder = toy_run(
-        more,
+        more / "run",
         steps=3,
         eval_every=3,
         eval_limit=5,
@@ -265,21 +253,6 @@ def test_every_set_is_put_with_the_prompt_of_the_run(more):
         assert problem_prompt(problem) == problem.problem
 
 
-def test_eval_numbers_are_those_of_the_first_set():
-    """Even if it has no solutions, and the second one has."""
-    sets = {"first": toy_problems(4), "second": toy_problems(4)}
-    losses = {"second/loss": 7.0, "eval_loss": 7.0}
-    bare = SimpleNamespace(
-        config=SimpleNamespace(is_supervised=True), clock=Clock(), problem_sets=sets,
-        pages=SimpleNamespace(write_rollouts=lambda *_: None), evaluators=(),
-        answers=lambda problems: [Group(p, [rollout(p, True)]) for p in problems],
-        loss_metrics=lambda name, _: losses if name == "second" else {},
-        evaluator_numbers=lambda step: {},
-    )  # fmt: skip
-    numbers, _ = Evaluations.measure(bare, 0)
-    assert numbers["second/loss"] == 7 and "eval_loss" not in numbers
-
-
 def test_an_older_number_does_not_stand_beside_the_final_evaluation():
     row = {"step": 1, "eval_step": 1, "eval_acc": 0.1, "mine/x": 3.0, "reward/total": 1.0}
     found = with_final(row, {"eval_step": 2, "eval_acc": 0.2}, ["mine"])
@@ -293,7 +266,7 @@ def test_an_older_number_does_not_stand_beside_the_final_evaluation():
 )
 def test_an_evaluator_that_fails_is_told_and_the_run_goes_on(more, name, why):
     evaluators = [f"{more}/mine.py:{name}", f"{more}/mine.py:politeness"]
-    rows = toy_run(more, steps=2, eval_every=1, evaluators=evaluators).rows
+    rows = toy_run(more / "run", steps=2, eval_every=1, evaluators=evaluators).rows
     assert len(rows) == 2 and rows[1]["politeness/please"] == 0.25
     assert not any(key.startswith(name) for row in rows for key in row)
     log = (more / "run" / "logs.log").read_text()
