@@ -243,7 +243,6 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
 def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
     """The metrics of one run, which an earlier call may have finished or begun."""
     config = asked_config(options, trial)
-    refuse_other_settings(config)
     result = run_to_end(config).finished()
     if len(result.rows) < options.steps:
         raise UserError(

@@ -9,8 +9,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from reasoning_from_scratch import DISTRIBUTION
 from reasoning_from_scratch.config import FORMER, TrainConfig, from_json, to_json
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import sweep, write_whole
+from reasoning_from_scratch.files.disk import disk_errors_as, sweep, write_whole
 from reasoning_from_scratch.files.saved_models import holds_model
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from reasoning_from_scratch.rollouts import Group
@@ -361,13 +361,9 @@ def new_folder(name: str) -> str:
     return path
 
 
-@contextmanager
-def disk_errors_name(path: Path) -> Iterator[None]:
-    """Turns an error of the operating system into one line."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write to {path}: {error.strerror or error}") from error
+def disk_errors_name(path: Path) -> AbstractContextManager[None]:
+    """Turns an error of the disk within this context into one line."""
+    return disk_errors_as(f"cannot write to {path}", "make room, or choose another --log-path")
 
 
 def close_logs() -> None:
