@@ -14,14 +14,9 @@ from reasoning_from_scratch.files.gguf_files import TENSORS, convert_gguf
 from reasoning_from_scratch.files.tensor_files import to_hf_names
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.qwen3 import Qwen3Model, stretched
+from tests.files.test_weights import LLAMA_3
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role + m.content + eos_token }}{% endfor %}"
-LLAMA_3 = {
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
 KINDS = {
     "llama": {"qk_norm": False, "norm_eps": 1e-5, "rope_base": 5e5, "rope_scaling": LLAMA_3},
     "qwen2": {"qk_norm": False, "qkv_bias": True},
