@@ -30,6 +30,8 @@ GSM8K = [
     {"question": f"What is {n} times {n}?", "answer": f"It is <<1*1=1>>so.\n#### 1,{n:03d}"}
     for n in range(30)
 ]
+BRIEF = {"role": "system", "content": "Be brief."}
+ASKS, SAYS = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "So 2."}
 
 
 def parquet(rows) -> bytes:
@@ -99,18 +101,7 @@ def test_gsm8k(server, caplog):
         ({"q": "1 + 1?", "a": "2", "w": "So."}, "?question=q&answer=a&solution=w", "So."),
         ({"question": "1 + 1?", "answer": "1 + 1 = <<1+1=2>>2\n#### 2"}, "", "1 + 1 = 2"),
         ({"problem": "1 + 1?", "answer": "2"}, "", ""),
-        (
-            {
-                "problem": "1 + 1?",
-                "answer": "2",
-                "messages": [
-                    {"role": "user", "content": "1 + 1?"},
-                    {"role": "assistant", "content": "So 2."},
-                ],
-            },
-            "?solution=messages",
-            "So 2.",
-        ),
+        ({"problem": "1 + 1?", "answer": "2", "talk": [ASKS, SAYS]}, "?solution=talk", "So 2."),
     ],
 )
 def test_worked_solutions(server, row, columns, solution):
@@ -159,17 +150,7 @@ def test_a_set_of_one_split_keeps_a_share_aside(server):
         ({"problem": "1 + 1?", "solution": "2"}, "?answer=solution", "2"),
         ({"problem": "1 + 1?", "final_answer": ["2"], "answer": "as one sees"}, "", "2"),
         ({"text": "1 + 1?", "x y": "2"}, "?question=text&answer=x y", "2"),
-        (
-            {
-                "prompt": [
-                    {"role": "system", "content": "Be brief."},
-                    {"role": "user", "content": "1 + 1?"},
-                ],
-                "reward_model": {"ground_truth": "2", "style": "rule"},
-            },
-            "",
-            "2",
-        ),
+        ({"prompt": [BRIEF, ASKS], "reward_model": {"ground_truth": "2"}}, "", "2"),
     ],
 )
 def test_columns(server, row, columns, answer):

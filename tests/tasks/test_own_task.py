@@ -11,14 +11,11 @@ import pytest
 import torch
 from toy import toy_config, toy_world, train
 
+from reasoning_from_scratch import Problem, Rollout, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.health import failure_reports
-from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.tasks.foreign import TooSlow, with_limit
 from reasoning_from_scratch.tasks.own_task import Evaluator, Verifier
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")
 needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")
@@ -97,22 +94,11 @@ def failed(why, text="the answer"):
 
 
 def test_each_kind_of_failure_is_told_once_with_its_count_and_an_example():
-    rollouts = [
-        failed("raised KeyError: 1\x1b[2J"),
-        failed(""),
-        failed("raised KeyError: 2"),
-        failed("took longer than 5 s"),
-    ]
-    told = set()
+    whys = ("raised KeyError: 1\x1b[2J", "", "raised KeyError: 2", "took longer than 5 s")
+    rollouts, told = [failed(why) for why in whys], set()
     first, second = failure_reports(rollouts, told)
-    for words in (
-        "failed on 2 of 4 answers",
-        "raised KeyError: 1",
-        "own/0",
-        "What is 1 + 1?",
-        "the answer",
-    ):
-        assert words in first
+    example = ("raised KeyError: 1", "own/0", "What is 1 + 1?", "the answer")
+    assert all(words in first for words in ("failed on 2 of 4 answers", *example))
     assert "failed on 1 of 4 answers" in second and "took longer than 5 s" in second
     assert "\x1b" not in first  # nothing that a model wrote acts on the terminal
     assert failure_reports(rollouts, told) == []

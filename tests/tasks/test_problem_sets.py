@@ -6,10 +6,7 @@ import pytest
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import CHAT_TOKENS, Problem, problem_prompt, with_prompt
-from reasoning_from_scratch.tasks.problem_sets import (
-    PROBLEM_SETS,
-    load_problems,
-)
+from reasoning_from_scratch.tasks.problem_sets import PROBLEM_SETS, load_problems
 
 GSM8K_ROW = {
     "question": "A shop sells 3 boxes at $1,500 each. How much is that?",
@@ -109,10 +106,7 @@ def test_a_named_set_is_the_file_here_unless_another_is_given(tmp_path, monkeypa
     assert len(list(tmp_path.iterdir())) == 2  # nothing was downloaded
 
 
-@pytest.mark.parametrize(
-    "name, nearest",
-    [("gsm8", "gsm8k"), ("Tiny", "tiny")],
-)
+@pytest.mark.parametrize("name, nearest", [("gsm8", "gsm8k"), ("Tiny", "tiny")])
 def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
     with pytest.raises(UserError, match=f"did you mean '{nearest}'") as error:
         load_problems(name)
@@ -151,9 +145,6 @@ def test_a_bad_file_is_told_in_one_line(tmp_path, content, message):
         load_problems(str(path))
     text = str(error.value)
     assert "bad.jsonl" in text and "\n" not in text and len(text) < 300
-
-
-# ---- other prompts than the book's
 
 
 def test_a_problem_may_be_put_in_another_way():
