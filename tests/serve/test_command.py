@@ -9,6 +9,7 @@ import sys
 import httpx
 import pytest
 
+from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.serve.options import ServeOptions
 
@@ -124,21 +125,18 @@ def test_what_is_not_saved_at_the_end_is_told(start, tmp_path):
     assert said.endswith("Stopped.\n")
 
 
-def test_three_lines_say_what_to_do_and_one_server_has_a_folder(start, tmp_path):
+def test_three_lines_say_what_to_do_and_one_server_has_a_folder(start, tmp_path, capsys):
     server = start()
     assert server.said[0] == "loading tiny ...\n" and len(server.said) == 4
     assert f"TINKER_BASE_URL={server.address} TINKER_API_KEY=tml-" in server.said[2]
     assert f"OPENAI_BASE_URL={server.address}/v1 OPENAI_API_KEY=" in server.said[3]
     port = server.address.rpartition(":")[2]
-    for folder, words in ((tmp_path / "served", []), (tmp_path / "other", ["--port", port])):
-        done = subprocess.run(
-            [sys.executable, "-m", "reasoning_from_scratch", "serve", "--log-path", str(folder),
-             *words], capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 2 and "Traceback" not in done.stderr
-        assert (
-            "is being written by process" if not words else "choose another --port"
-        ) in done.stderr
+    for words, says in (
+        (["--log-path", str(tmp_path / "served")], "is being written by process"),
+        (["--log-path", str(tmp_path / "other"), "--port", port], "choose another --port"),
+    ):
+        assert cli.main(["serve", *words]) == 2
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
