@@ -1,15 +1,14 @@
 """benchmarks/run.py at toy size: every row runs, and none needs the peers."""
 
 import sys
-from pathlib import Path
 
+import duel
+import peers
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(FOLDER))
+from tests.conftest import ROOT
 
-import duel  # noqa: E402
-import peers  # noqa: E402
+sys.path.insert(0, str(ROOT / "benchmarks"))  # its run.py, before the folder tests/run
 import run  # noqa: E402
 
 

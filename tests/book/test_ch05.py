@@ -70,15 +70,8 @@ def test_refinement_keeps_the_better_answer():
         calls.append(prompt)
         return float("boxed" in answer)
 
-    found = ch05.self_refinement_loop(
-        ChainModel(),
-        answers,
-        "Q?",
-        "cpu",
-        score_fn=score,
-        prompt_suffix=" Hm.",
-        max_response_tokens=9,
-    )
+    asked = {"score_fn": score, "prompt_suffix": " Hm.", "max_response_tokens": 9}
+    found = ch05.self_refinement_loop(ChainModel(), answers, "Q?", "cpu", **asked)
     assert [step["iteration"] for step in found["steps"]] == [1, 2]
     first, second = found["steps"]
     assert (first["draft_score"], first["revised_score"]) == (1.0, 0.0)

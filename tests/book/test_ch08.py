@@ -12,17 +12,13 @@ import torch
 from book.stand_ins import LetterTokenizer
 from file_server import closed_port
 
-from reasoning_from_scratch import ch08
+from reasoning_from_scratch import Policy, Sampling, ch08, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout
 from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.run.own_policy import Policy
-from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.trainer import set_advantages, train_step
 
 matplotlib.use("Agg")
@@ -126,28 +122,6 @@ def test_lengths(capsys):
 
 
 # --- the loss, and the loop ---
-
-
-def test_the_loss_by_hand():
-    """A model that knows nothing: each of the answer's tokens costs log 7."""
-
-    def model(token_ids):
-        return torch.zeros(*token_ids.shape, 7)
-
-    example = {"token_ids": [1, 2, 3, 4], "prompt_len": 2}
-    loss = ch08.compute_example_loss(model, example, "cpu")
-    assert loss.item() == pytest.approx(torch.tensor(7.0).log().item())
-
-
-def test_only_the_answers_tokens_count(tiny, examples):
-    model, _ = tiny
-    example = examples[0]
-    logits = model(torch.tensor([example["token_ids"][:-1]]))[0]
-    logits.retain_grad()
-    loss = ch08.compute_example_loss(lambda ids: logits[None], example, "cpu")
-    loss.backward()
-    used = logits.grad.abs().sum(-1) > 0
-    assert used.nonzero()[0] == example["prompt_len"] - 1 and used[used.nonzero()[0] :].all()
 
 
 def test_the_loss_and_its_gradient_are_the_packages(tiny, examples):

@@ -3,13 +3,7 @@
 import json
 
 import pytest
-from chat_rl import (
-    ChatRLOptions,
-    chat_rl_command,
-    chat_rl_config,
-    filled_in,
-    tagged_model,
-)
+from chat_rl import ChatRLOptions, chat_rl_command, chat_rl_config, filled_in, tagged_model
 from toy import toy_config, toy_problems, toy_world, train
 
 from reasoning_from_scratch.errors import UserError

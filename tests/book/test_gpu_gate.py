@@ -4,15 +4,12 @@ and the next part runs."""
 import json
 import subprocess
 import sys
-from pathlib import Path
 
+import gpu_gate
+import peers
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-
-import gpu_gate  # noqa: E402
-import peers  # noqa: E402
+from tests.conftest import ROOT
 
 
 def rows_in(path):
@@ -61,7 +58,7 @@ sys.exit(gpu_gate.main())
 
 def test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs(tmp_path):
     script, out = tmp_path / "gate.py", tmp_path / "rows.jsonl"
-    script.write_text(MADE_UP.format(folder=str(FOLDER), seconds=30))
+    script.write_text(MADE_UP.format(folder=str(ROOT / "benchmarks"), seconds=30))
     names = ["fails", "hangs", "dies", "works"]
     command = [sys.executable, str(script), "--out", str(out), "--seconds", "600", "--only", *names]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400).stdout

@@ -70,15 +70,9 @@ def test_refinement_is_that_of_chapter_5(tiny, name):
     rows = run(name, tiny, replace(SAMPLING, temperature=0.0), iterations=2).rows
     kept = set()
     for problem, row in zip(PROBLEMS, rows, strict=True):
-        plain = ch05.self_refinement_loop(
-            *tiny,
-            problem.problem,
-            "cpu",
-            max_response_tokens=24,
-            max_critique_tokens=12,
-            score_fn=score,
-            temperature=0.0,
-        )
+        asked = {"max_response_tokens": 24, "max_critique_tokens": 12, "temperature": 0.0}
+        given = *tiny, problem.problem, "cpu"
+        plain = ch05.self_refinement_loop(*given, score_fn=score, **asked)
         draft, *revisions = row["tries"]
         assert draft["generated_text"] == plain["steps"][0]["draft_full"]
         assert texts(revisions) == [step["revised_full"] for step in plain["steps"]]

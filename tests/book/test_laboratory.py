@@ -18,13 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 import laboratory  # noqa: E402
 import pass_over_training  # noqa: E402
 import regimes  # noqa: E402
-from regime_findings import (  # noqa: E402
-    CHOOSING,
-    choices,
-    close_call,
-    findings,
-    verdicts,
-)
+from regime_findings import CHOOSING, choices, close_call, findings, verdicts  # noqa: E402
 
 from reasoning_from_scratch.errors import UserError  # noqa: E402
 from reasoning_from_scratch.run.options import resolved  # noqa: E402

@@ -1,18 +1,12 @@
 """The museum of failures: each room is repaired by one change, and shown before it is explained."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
+import museum
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
-
-import museum  # noqa: E402
-
-from reasoning_from_scratch.policy import LocalPolicy  # noqa: E402
-from reasoning_from_scratch.run.options import configure  # noqa: E402
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.run.options import configure
 
 
 @pytest.fixture

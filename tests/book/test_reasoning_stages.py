@@ -1,10 +1,9 @@
 """Chapter 8's experiment on the tiny model, which knows other words: that it runs and counts."""
 
 import json
-import sys
 import time
-from pathlib import Path
 
+import experiment
 import pytest
 import torch
 
@@ -17,10 +16,7 @@ from reasoning_from_scratch.rollouts import Group, worked_rollout
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.tasks.own_task import function_from_file
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "ch08"), str(ROOT / "ch06")]
-import experiment  # noqa: E402
+from tests.conftest import ROOT
 
 RIVALS = ("solutions", "teacher-answers", "from-teacher", "on-policy", "self-teacher")
 STAGES = ("warm-start", "pass-rates", "grpo", *RIVALS, "adapter", "examples")

@@ -5,15 +5,14 @@ import re
 import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
 from reasoning_from_scratch.tasks.problem_sets import load_problems
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = (
     "ch06/train_grpo.py",
     "ch06/evaluate_math500.py",
