@@ -13,8 +13,8 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.gguf_files import TENSORS, convert_gguf
 from reasoning_from_scratch.files.tensor_files import to_hf_names
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.qwen3 import Qwen3Model, stretched
-from tests.files.test_weights import LLAMA_3
+from reasoning_from_scratch.qwen3 import stretched
+from tests.files.test_weights import LLAMA_3, make_model
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role + m.content + eos_token }}{% endfor %}"
 KINDS = {
@@ -39,16 +39,8 @@ def byte_level():
 
 
 def small(kind, **changes):
-    cfg = {"vocab_size": 320, "context_length": 128, "emb_dim": 64, "n_heads": 4, "n_layers": 2}
-    cfg |= {"hidden_dim": 96, "head_dim": 16, "n_kv_groups": 2, "rope_base": 1e6}
-    cfg |= {"dtype": torch.bfloat16, "tie_embeddings": True} | KINDS[kind] | changes
-    torch.manual_seed(3)
-    model = Qwen3Model(cfg)
-    with torch.no_grad():
-        for weight in model.parameters():
-            noise = torch.randn_like(weight)
-            weight.copy_(1 + 0.2 * noise if weight.dim() == 1 else 0.2 * noise)
-    return model.eval()
+    sizes = {"vocab_size": 320, "context_length": 128, "emb_dim": 64, "hidden_dim": 96}
+    return make_model(True, torch.bfloat16, **sizes | KINDS[kind] | changes)
 
 
 def write(path, model, kind, quantized=(), leave_out=(), **fields):

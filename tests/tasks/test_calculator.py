@@ -25,7 +25,6 @@ from reasoning_from_scratch.sampling import (
     PLAIN_ENGINE,
     Partner,
     Sampling,
-    SamplingEngine,
     generate,
     sample_next_token,
     stream_key,
@@ -242,37 +241,6 @@ def test_a_batch_gives_what_plain_sampling_gives(
     assert all(one == kept[0] for one in kept)
 
 
-class Scripted:
-    """A decoder whose next token is written down for each token that it reads."""
-
-    def __init__(self, model, script: dict[int, int]) -> None:
-        self.model, self.script, self.fill_cache = model, script, model.fill_cache
-
-    def __call__(self, ids, cache):
-        logits = torch.full_like(self.model(ids, cache=cache), -100.0)
-        for row, token in enumerate(ids[:, 0].tolist()):
-            logits[row, 0, self.script[token]] = 100.0
-        return logits
-
-
-def test_an_answer_by_hand(tokenizer):
-    """The model reads the result, and what it would have written there is nowhere."""
-    words = ("?", CALLS[0], ">", "a", "b")
-    prompt, call, end, a, b = (tokenizer.encode(word)[0] for word in words)
-    result = dict.fromkeys(tokenizer.encode("24.0"), b)
-    script = {prompt: a, a: call, call: b, end: END} | result
-    asked = Sampling(20, temperature=0.0, rollouts=1, calculator=True)
-    engine = SamplingEngine(decoder=lambda model, rows, steps: Scripted(model, script))
-    engine = replace(engine, partner=lambda number: Calculator(tokenizer))
-    ((one,),) = generate(calling_model(), [[prompt]], asked, stop_ids={END}, engine=engine)
-    assert tokenizer.decode(one.text_ids) == "a<<48/2=24.0>>" and one.finished
-    assert one.forced == [2, 3, 4, 5, 6, 7] and one.num_sampled == 3
-    assert one.of_sampled(one.response_ids) == [a, call, END]
-    asked.max_new_tokens = 4
-    ((short,),) = generate(calling_model(), [[prompt]], asked, stop_ids={END}, engine=engine)
-    assert tokenizer.decode(short.response_ids) == "a<<48/2=" and not short.finished
-
-
 # ---- nobody is trained on what it wrote
 
 
@@ -293,7 +261,9 @@ def test_the_mask_is_0_where_it_wrote(tokenizer, training_pass):
     for row, rollout in enumerate(rollouts):
         start = len(rollout.prompt_ids)
         places = [place - start for place in batch.mask[row].nonzero()[:, 0].tolist()]
-        assert places == [i for i in range(len(rollout.response_ids)) if i not in rollout.forced]
+        length = len(rollout.response_ids)
+        assert places == [place for place in range(length) if place not in rollout.forced]
+        assert places == rollout.of_sampled(range(length))
         assert len(batch.kept[row]) == rollout.num_sampled
     assert (batch.old_logprobs[batch.mask == 0] == 0).all()
     with torch.no_grad():

@@ -181,16 +181,11 @@ def reward(text, problem):
     assert set(said) == {None, "raised ValueError: no q, please"}
 
 
-BROKEN = {
-    "raises": "def reward(text, problem):\n    return 1 / 0\n",
-    "signature": "def reward(text):\n    return 1.0\n",
-    "nan": "def reward(text, problem):\n    return float('nan')\n",
-}
+BROKEN = "def reward(text, problem):\n    return float('nan')\n"
 
 
-@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_a_verifier_that_fails_on_every_answer_ends_the_run(tmp_path, text):
-    path = write(tmp_path, text)
+def test_a_verifier_that_fails_on_every_answer_ends_the_run(tmp_path):
+    path = write(tmp_path, BROKEN)
     config = toy_config(tmp_path / "run", steps=9, reward=f"{path}:reward", eval_every=2)
     result = train(config, quiet=True, **toy_world(tmp_path))
     assert len(result.rows) == 3
@@ -206,7 +201,7 @@ def test_the_preflight_asks_your_verifier_too(tmp_path):
     train(toy_config(tmp_path / "run", **settings), quiet=True, **toy_world(tmp_path))
     log = (tmp_path / "run" / "logs.log").read_text()
     assert re.search(r"preflight: Training can work.* \d+% of groups have a signal", log)
-    broken = write(tmp_path, BROKEN["nan"], "broken.py")
+    broken = write(tmp_path, BROKEN, "broken.py")
     settings |= {"reward": f"{broken}:reward"}
     train(toy_config(tmp_path / "other", **settings), quiet=True, **toy_world(tmp_path))
     log = (tmp_path / "other" / "logs.log").read_text()

@@ -114,18 +114,12 @@ class NoTools:
         pass
 
 
-class NoHint:
-    def reset(self):
-        pass
-
+class NoHint(NoTools):
     def buy(self, item):
         """Buys something."""
 
 
-class NoWords:
-    def reset(self):
-        pass
-
+class NoWords(NoTools):
     def buy(self, item: str):
         pass
 
@@ -180,10 +174,7 @@ def test_calls_are_answered_and_the_object_pays(shop):
         (call("reset"), "there is no tool 'reset'; there is buy, fail, long"),
         (call("_own"), "there is no tool '_own'"),
         (call("buy"), "buy: the argument 'item' is missing"),
-        (
-            call("buy", '{"item": "x", "cost": 2}'),
-            "buy: there is no argument 'cost'; there is item",
-        ),
+        (call("buy", '{"item": "x", "cost": 2}'), "there is no argument 'cost'; there is item"),
         (call("fail", '{"item": "x"}'), "fail: there is no argument 'item'; there is none"),
         (call("buy", '{"item": 2}'), "item is to be string, not 2"),
         (call("buy", '{"item": "x", "count": "two"}'), "count is to be integer, not 'two'"),
@@ -377,32 +368,20 @@ def test_a_template_whose_calls_are_not_read_is_refused(shop, with_template):
 CALCULATE = call("calculate", '{"expression": "12 * 7"}')
 SEARCH, SUBMIT = call("search", '{"word": "tea"}'), call("submit", '{"price": 3}')
 BUY = call("buy", '{"item": "tea"}')
+SUMS = {CALCULATE: "84", "It is \\boxed{84}.": "", "It is \\boxed{48}.": ""}
+SEARCHES = {
+    SEARCH: "Since the first of May, tea costs 3.",
+    SUBMIT: "Thank you.",
+    call("submit", '{"price": "3"}'): "error: submit: price is to be integer, not '3'",
+    "Done.": "",
+}
+PURCHASES = {BUY: "1 x tea", "Done.": ""}
+PURCHASES[call("buy", '{"count": 1}')] = "error: buy: the argument 'item' is missing"
 # Which things, and what a tool returns to each; whether prompts are in Qwen3's chat template.
 WORLDS = {
-    "Calculator": (
-        Problem("a", "What is 12 times 7?", "84"),
-        {CALCULATE: "84", "It is \\boxed{84}.": "", "It is \\boxed{48}.": ""},
-        False,
-    ),
-    "Search": (
-        Problem("b", "How much does tea cost?", "3"),
-        {
-            SEARCH: "Since the first of May, tea costs 3.",
-            SUBMIT: "Thank you.",
-            call("submit", '{"price": "3"}'): "error: submit: price is to be integer, not '3'",
-            "Done.": "",
-        },
-        True,
-    ),
-    "Shop": (
-        Problem("c", "Go shopping.", "-"),
-        {
-            BUY: "1 x tea",
-            call("buy", '{"count": 1}'): "error: buy: the argument 'item' is missing",
-            "Done.": "",
-        },
-        False,
-    ),
+    "Calculator": (Problem("a", "What is 12 times 7?", "84"), SUMS, False),
+    "Search": (Problem("b", "How much does tea cost?", "3"), SEARCHES, True),
+    "Shop": (Problem("c", "Go shopping.", "-"), PURCHASES, False),
 }
 TALK = {"max_new_tokens": 900, "max_turns": 20}
 
