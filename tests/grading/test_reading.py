@@ -20,7 +20,7 @@ def num(value: int | str) -> trees.Num:
     return trees.Num(Fraction(value))
 
 
-x, y, z = trees.Sym("x"), trees.Sym("y"), trees.Sym("z")
+x = trees.Sym("x")
 ONE, TWO, THREE = num(1), num(2), num(3)
 
 
@@ -52,60 +52,23 @@ def test_choices():
     assert bare_choice(r"\textbf{(D)}") == "D" and bare_choice("DE") is None
 
 
+# One of each shape: what the grammar reads is seen in the verdicts on pairs/.
 TREES = {
     "2x+1": trees.Add((trees.Mul((TWO, x)), ONE)),
-    "x-y": trees.Add((x, trees.Neg(y))),
     r"1\frac{2}{3}": num("5/3"),
-    "4 1/2": num("9/2"),
-    r"4\cdot\frac12": trees.Mul((num(4), trees.Div(ONE, TWO))),
-    r"\frac12": trees.Div(ONE, TWO),
-    "2,220": num(2220),
     "(2,220)": trees.Brackets("(", ")", (TWO, num(220))),
-    "1e3": num(1000),
-    r"0.\overline{3}": trees.Div(num(3), num(9)),
-    r"x^{-1}": trees.Pow(x, trees.Neg(ONE)),
-    r"\sin^2 x": trees.Pow(trees.Call("sin", (x,)), TWO),
     r"\sin^{-1} x": trees.Call("arcsin", (x,)),
-    r"\log_2 3": trees.Call("log", (THREE, TWO)),
     "f(x)": trees.Unknown("f", (x,)),
-    "a(x)": trees.Mul((trees.Sym("a"), x)),
-    "|x|": trees.Call("abs", (x,)),
-    "5!": trees.Call("fact", (num(5),)),
     "101_2": trees.BaseNumeral("101", 2),
-    r"A3_{\text{sixteen}}": trees.BaseNumeral("A3", 16),
-    "x_1": trees.Sym("x_1"),
-    "[1, 2)": trees.Brackets("[", ")", (ONE, TWO)),
-    r"\{1, 2\}": trees.Braces((ONE, TWO)),
     r"\{x \mid x > 1\}": trees.Builder((trees.Relation((">",), (x, ONE)),)),
-    r"(1,2) \cup (2,3)": trees.SetOperation(
-        "∪", trees.Brackets("(", ")", (ONE, TWO)), trees.Brackets("(", ")", (TWO, THREE))
-    ),
-    r"\pm 1": trees.PlusMinus(ONE),
     "1 < x <= 2": trees.Relation(("<", "≤"), (ONE, x, TWO)),
-    "1, 2": trees.Several("list", (ONE, TWO)),
     r"1 \text{ or } 2": trees.Several("either", (ONE, TWO)),
     "1 and 2": trees.Several("both", (ONE, TWO)),
-    "3:2": trees.Ratio((THREE, TWO)),
     "3:30 p.m.": trees.TimeOfDay(3, 30, "pm"),
-    r"5\text{ square inches}": trees.Quantity(num(5), ((Unit("inch"), 2),)),
     r"5\text{ km/h}": trees.Quantity(num(5), ((Unit("hour"), -1), (Unit("km"), 1))),
-    r"\$5": trees.Quantity(num(5), ((Unit("dollar"), 1),)),
-    "5 apples": trees.Quantity(num(5), ((Unit("apple", "noun"), 1),)),
-    "2 hours 15 minutes": trees.Quantity(
-        trees.Add((trees.Mul((num(60), TWO)), num(15))), ((Unit("minute"), 1),)
-    ),
     r"3 \pmod{7}": trees.Quantity(THREE, ((Unit("7", "modulus"), 1),)),
     r"\begin{pmatrix} 1 & 2 \\ 3 & x \end{pmatrix}": trees.Matrix(((ONE, TWO), (THREE, x))),
-    r"\text{Tuesday}": trees.Words("tuesday"),
-    "all real numbers": trees.Const("reals"),
-    r"\text{negative infinity}": trees.Neg(trees.Const("inf")),
-    "five": num(5),
-    r"\text{The answer is } 3": THREE,
     "h(x) = x": trees.Relation(("=",), (trees.Sym("h(x)"), x)),
-    "f^{-1}(x) = x": trees.Relation(("=",), (trees.Sym("f^{-1}(x)"), x)),
-    "x^2(x+1) = 0": trees.Relation(
-        ("=",), (trees.Mul((trees.Pow(x, TWO), trees.Add((x, ONE)))), num(0))
-    ),
 }
 
 
