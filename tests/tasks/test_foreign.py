@@ -182,6 +182,10 @@ def test_whatever_a_verifier_raises_ends_no_run(act):
     assert paid == 0.0 and is_plain(failure) and failure
 
 
+def paying(name):
+    return {"rewards": lambda self: {"correct": 1, name: 9}}
+
+
 @pytest.mark.parametrize(
     "methods, failure",
     [
@@ -190,14 +194,8 @@ def test_whatever_a_verifier_raises_ends_no_run(act):
         ({"rewards": property()}, "raised AttributeError: "),
         ({"reply": lambda self, turn: "a\ud800"}, "replied half of a surrogate pair"),
         ({"reply": lambda self, turn: "x" * 10**6}, "replied 1,000,000 characters"),
-        (
-            {"rewards": lambda self: {"correct": 1, "reward/total": 9}},
-            "returned a reward 'reward/total'",
-        ),
-        (
-            {"rewards": lambda self: {"correct": 1, "reward_failed": 9}},
-            "returned a reward 'reward_failed'",
-        ),
+        (paying("reward/total"), "returned a reward 'reward/total'"),
+        (paying("reward_failed"), "returned a reward 'reward_failed'"),
         ({"__bool__": lambda self: False}, ""),
         ({"__len__": lambda self: 0}, ""),
     ],
