@@ -2,6 +2,7 @@
 
 import csv
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,16 +18,12 @@ WORDS = ["\\boxed{1}", "\\boxed{2}", "hm ", "<|end|>"]
 END = len(WORDS) - 1
 
 
-class WordTokenizer:
-    """A stand-in: every prompt is two tokens, an answer is made of whole words."""
-
-    eos_token_id = END
-
-    def encode(self, prompt):
-        return [2, 2]
-
-    def decode(self, ids):
-        return "".join(WORDS[i] for i in ids)
+# A stand-in: every prompt is two tokens, an answer is made of whole words.
+TOKENIZER = SimpleNamespace(
+    eos_token_id=END,
+    encode=lambda prompt: [2, 2],
+    decode=lambda ids: "".join(WORDS[i] for i in ids),
+)
 
 
 class Bandit(nn.Module):
@@ -62,12 +59,12 @@ def test_sample_response_draws_from_the_tempered_and_cut_distribution():
     """Probabilities .5 .3 .15 .05 at temperature 1; top-p 0.75 leaves the first two."""
     model = Bandit(torch.tensor([0.5, 0.3, 0.15, 0.05]).log().tolist())
     torch.manual_seed(0)
-    ids, _, _ = ch06.sample_response(model, WordTokenizer(), "?", "cpu", 2000, 1.0, 0.75)
+    ids, _, _ = ch06.sample_response(model, TOKENIZER, "?", "cpu", 2000, 1.0, 0.75)
     counts = torch.bincount(ids[2:], minlength=4)
     assert counts[2] == counts[3] == 0
     assert float(counts[0] / 2000) == pytest.approx(0.625, abs=0.04)
     model = Bandit(torch.tensor([0.6, 0.4, 1e-9, 1e-9]).log().tolist())
-    ids, _, _ = ch06.sample_response(model, WordTokenizer(), "?", "cpu", 2000, 0.5, 1.0)
+    ids, _, _ = ch06.sample_response(model, TOKENIZER, "?", "cpu", 2000, 0.5, 1.0)
     counts = torch.bincount(ids[2:], minlength=4)
     assert float(counts[0] / 2000) == pytest.approx(0.36 / 0.52, abs=0.04)  # squared, renormalized
 
@@ -75,15 +72,15 @@ def test_sample_response_draws_from_the_tempered_and_cut_distribution():
 @pytest.mark.parametrize("top_p", [0.5, None])
 def test_temperature_0_takes_the_likeliest_token_and_none_leaves_them_as_they_are(top_p):
     model = Bandit(torch.tensor([0.2, 0.7, 0.08, 0.02]).log().tolist())
-    ids, _, _ = ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, 0, top_p)
+    ids, _, _ = ch06.sample_response(model, TOKENIZER, "?", "cpu", 50, 0, top_p)
     assert ids[2:].tolist() == [1] * 50
     draws = []
     for temperature in (None, 1.0):
         torch.manual_seed(0)
-        draws.append(ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, temperature)[0])
+        draws.append(ch06.sample_response(model, TOKENIZER, "?", "cpu", 50, temperature)[0])
     assert torch.equal(*draws) and len(set(draws[0][2:].tolist())) > 1
     with pytest.raises(ValueError, match="temperature must be > 0"):
-        ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, -1.0)
+        ch06.sample_response(model, TOKENIZER, "?", "cpu", 50, -1.0)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +143,7 @@ def test_training_learns_prints_logs_and_saves(tmp_path, capsys):
     before = probability_of_right(model)
     sizes = {"steps": 40, "num_rollouts": 4, "max_new_tokens": 2, "lr": 0.1, "checkpoint_every": 20}
     files = {"checkpoint_dir": tmp_path / "new", "csv_log_path": tmp_path / "logs" / "metrics.csv"}
-    result = ch06.train_rlvr_grpo(model, WordTokenizer(), [EXAMPLE], "cpu", **sizes, **files)
+    result = ch06.train_rlvr_grpo(model, TOKENIZER, [EXAMPLE], "cpu", **sizes, **files)
     assert result is model and before < 0.5 and probability_of_right(model) > 0.75
     said = capsys.readouterr().out
     assert said.count("[Step ") == 40 and said.startswith("[Step 1/40] loss=")
@@ -180,7 +177,7 @@ class InterruptedAt(list):
 def test_ctrl_c_saves_and_returns(tmp_path, capsys):
     model = Bandit()
     files = {"checkpoint_dir": tmp_path / "saves", "csv_log_path": tmp_path / "metrics.csv"}
-    given = model, WordTokenizer(), InterruptedAt([EXAMPLE] * 5), "cpu"
+    given = model, TOKENIZER, InterruptedAt([EXAMPLE] * 5), "cpu"
     result = ch06.train_rlvr_grpo(*given, max_new_tokens=2, **files)
     assert result is model
     (path,) = (tmp_path / "saves").iterdir()

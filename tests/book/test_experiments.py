@@ -1,6 +1,7 @@
 """The experiments behind the chapters' tables: a few steps of each, its rows and its picture."""
 
 import csv
+from unittest.mock import Mock
 
 import asking
 import binary_search
@@ -93,11 +94,8 @@ def test_ctrl_c_ends_the_script_and_leaves_its_table(script, small, tmp_path, mo
     if "arms" in asked:
         asked["arms"] = asked["arms"][:1]
 
-    def with_ctrl_c(*given, **named):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        patched.setattr(LocalPolicy, "sample", with_ctrl_c)
+        patched.setattr(LocalPolicy, "sample", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             script.main(script.Options(**asked))
     assert not out.exists()

@@ -87,10 +87,6 @@ def test_the_size_of_a_batch_does_not_matter(tiny, name):
     assert run(name, tiny, replace(SAMPLING, sample_rows=4)).rows == run(name, tiny).rows
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize(
     "name, after, torn",
     [("best_logprob", 3, 9), ("refine_logprob", 1, 0), ("refine_logprob", 5, 200)],
@@ -104,11 +100,11 @@ def test_killed_and_resumed_is_the_same_file(tiny, tmp_path, monkeypatch, name, 
     def dying(self, index, rows):
         add(self, index, rows)
         if len(self.groups) == after:
-            raise Killed
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(AnswerFile, "add", dying)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             run(name, tiny, sampling, out_path=path)
     path.write_bytes(path.read_bytes()[: len(path.read_bytes()) - torn])
     assert run(name, tiny, sampling, out_path=path).rows == expected.rows

@@ -1,6 +1,7 @@
 """The museum of failures: each room is repaired by one change, and shown before it is explained."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import museum
 import pytest
@@ -43,12 +44,9 @@ def test_a_visit_and_a_repair(small, capsys):
 
 
 def test_an_interrupted_visit_trains_anew(small, monkeypatch):
-    def with_ctrl_c(*given, **named):
-        raise KeyboardInterrupt
-
     museum.trained_once.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(LocalPolicy, "sample", with_ctrl_c)
+        patched.setattr(LocalPolicy, "sample", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             museum.trained(2)
     assert len(museum.trained(2).rows) == 1

@@ -4,6 +4,7 @@ line that says what to do, and what is there needs no network."""
 import json
 import random
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from file_server import (
@@ -109,17 +110,11 @@ def test_no_network_no_proxy_no_place(server, tmp_path, monkeypatch):
 def test_a_full_disk_and_ctrl_c_leave_nothing(server, tmp_path):
     path = tmp_path / "weights.bin"
 
-    def full(file):
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     call = lambda: download_file(f"{server.url}/w", path, finish=full)  # noqa: E731
     fails(call, path, f"cannot write {path}: No space left", "make room")
-
-    def stopped(file):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        download_file(f"{server.url}/w", path, finish=stopped)
+        download_file(f"{server.url}/w", path, finish=Mock(side_effect=KeyboardInterrupt))
     assert not list(tmp_path.iterdir())
 
 

@@ -196,13 +196,8 @@ def test_many_streams_at_once(server):
 
 
 def test_characters_of_several_tokens_come_whole():
-    class Bytes:
-        """A tokenizer whose tokens are bytes."""
-
-        def decode(self, ids):
-            return bytes(ids).decode(errors="replace")
-
-    base, params = SimpleNamespace(tokenizer=Bytes()), {"stops": Stops(frozenset(), ("END",))}
+    of_bytes = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace"))
+    base, params = SimpleNamespace(tokenizer=of_bytes), {"stops": Stops(frozenset(), ("END",))}
     asked = Asked(base, None, "x", [[1]], 1, 9, params, [[1]])
     choice = Choice(asked)
     pieces = [choice.read(byte) for byte in "für €5 EN und".encode()]

@@ -3,8 +3,8 @@
 import json
 import re
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -134,25 +134,19 @@ def test_a_slow_verifier_is_stopped(reward):
     assert time.monotonic() - start < 30  # on a busy machine; left alone, it takes years
 
 
-def outside_of_the_main_thread(call):
-    found = []
-    thread = threading.Thread(target=lambda: found.append(call()))
-    thread.start()
-    thread.join()
-    return found[0]
+def outside_of_the_main_thread(call, *given):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call, *given).result()
 
 
 def test_outside_of_the_main_thread_a_slow_verifier_is_left_behind():
-    def refused() -> bool:
-        with pytest.raises(TooSlow):
-            with_limit(0.05, time.sleep, 20)
-        return True
-
     start = time.monotonic()
-    assert outside_of_the_main_thread(refused) and time.monotonic() - start < 10
-    assert outside_of_the_main_thread(lambda: with_limit(5.0, lambda: 3)) == 3
+    with pytest.raises(TooSlow):
+        outside_of_the_main_thread(with_limit, 0.05, time.sleep, 20)
+    assert time.monotonic() - start < 10
+    assert outside_of_the_main_thread(with_limit, 5.0, lambda: 3) == 3
     failing = Verifier(lambda text, problem: 1 / 0)
-    paid, why = outside_of_the_main_thread(lambda: failing("a", PROBLEM))
+    paid, why = outside_of_the_main_thread(failing, "a", PROBLEM)
     assert paid == 0.0 and why.startswith("raised ZeroDivisionError")
 
 

@@ -1,6 +1,7 @@
 """Problem sets: the official files load, and a bad file is told in one line."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,13 +30,8 @@ def write_lines(path, rows):
 
 def test_gsm8k_rows(tmp_path):
     (problem,) = load_problems(str(write_lines(tmp_path / "some.jsonl", [GSM8K_ROW])))
-    assert problem == Problem(
-        id="some/0",
-        problem=GSM8K_ROW["question"],
-        answer="4500",
-        type="GSM8K",
-        solution="It is 3*1500 = $4,500.",
-    )
+    told = {"type": "GSM8K", "solution": "It is 3*1500 = $4,500."}
+    assert problem == Problem("some/0", GSM8K_ROW["question"], "4500", **told)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +56,8 @@ def test_math_rows_as_list_and_as_lines(tmp_path, suffix):
     else:
         write_lines(path, rows)
     first, second = load_problems(path.as_posix())
-    assert first == Problem(
-        "test/prealgebra/1.json",
-        "What is $1+1$?",
-        "2",
-        "Level 2",
-        "Prealgebra",
-        "It is $\\boxed{2}$.",
-    )
+    told = ("Level 2", "Prealgebra", "It is $\\boxed{2}$.")
+    assert first == Problem("test/prealgebra/1.json", "What is $1+1$?", "2", *told)
     assert second == Problem("math/1", "p", "5")
     assert (first.where, second.where) == {
         "json": (f"test/prealgebra/1.json ({path}, entry 1)", f"math/1 ({path}, entry 2)"),
@@ -141,25 +131,20 @@ def test_a_bad_file_is_told_in_one_line(tmp_path, content, message):
     assert "bad.jsonl" in text and "\n" not in text and len(text) < 300
 
 
+def knowing(tokens):
+    """A stand-in for a tokenizer whose only single tokens are these."""
+    return SimpleNamespace(encode=lambda text: [0] if text in tokens else [0, 1])
+
+
 def test_a_problem_may_be_put_in_another_way():
     problems = [Problem("x", "How {many}?", "3")]
-    tokenizer = KnowsTokens(("<|bos|>", "<|user_start|>", "<|user_end|>"))
+    tokenizer = knowing(("<|bos|>", "<|user_start|>", "<|user_end|>"))
     assert with_prompt(problems, "book", tokenizer) is problems
     (question,) = with_prompt(problems, "question", tokenizer)
     assert problem_prompt(question) == "How {many}?"
     with pytest.raises(UserError, match="--prompt question"):
         with_prompt(problems, "nanochat", tokenizer)
-    tokenizer = KnowsTokens(CHAT_TOKENS)
+    tokenizer = knowing(CHAT_TOKENS)
     (chat,) = with_prompt(problems, "nanochat", tokenizer)
     wanted = "<|bos|><|user_start|>How {many}?<|user_end|><|assistant_start|>"
     assert problem_prompt(chat) == wanted
-
-
-class KnowsTokens:
-    """A stand-in whose only single tokens are these."""
-
-    def __init__(self, tokens):
-        self.tokens = tokens
-
-    def encode(self, text):
-        return [0] if text in self.tokens else [0, 1]
