@@ -17,7 +17,6 @@ from tests.book.stand_ins import Counter, Letters
 WORDS = ["\\boxed{1}", "\\boxed{2}", "hm ", "<|end|>"]
 END = len(WORDS) - 1
 
-
 # A stand-in: every prompt is two tokens, an answer is made of whole words.
 TOKENIZER = SimpleNamespace(
     eos_token_id=END,
@@ -34,13 +33,11 @@ class Bandit(nn.Module):
     def __init__(self, logits=(0.0, 0.0, -2.0, -1.0)):
         super().__init__()
         self.logits = nn.Parameter(torch.tensor(logits))
-        self.modes = []
 
     def reset_kv_cache(self):
         pass
 
     def forward(self, token_ids, cache=None):
-        self.modes.append(self.training)
         return self.logits.expand(*token_ids.shape, -1)
 
 

@@ -72,7 +72,7 @@ def test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs(tmp_pat
     assert said.count("\n") == len(found), "each row is printed"
 
 
-def test_what_has_no_time_left_is_named(tmp_path, capsys):
+def test_what_has_no_time_left_is_named(tmp_path):
     assert gpu_gate.main(["--out", str(tmp_path / "rows"), "--seconds", "5"]) == 0
     rows = read_lines(tmp_path / "rows")
     assert [row["part"] for row in rows[:-1]] == list(gpu_gate.PARTS)

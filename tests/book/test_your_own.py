@@ -47,7 +47,7 @@ def test_a_data_set_from_a_hub(files):
     assert done.stdout == "('How many are 6 and 7?', '13')\n", done.stderr
 
 
-def test_an_environment(files, capsys):
+def test_an_environment(files):
     command, *_ = re.findall(r"^uv run rfs (train --environment.*?)\n```", PAGE, flags=re.M | re.S)
     small = "--steps 2 --problems-per-step 2 --rollouts 2 --eval-limit 2 --no-preflight"
     small += " --num-groups-to-log 1 --log-path run"

@@ -171,7 +171,7 @@ def config_of(run):
 
 
 @pytest.mark.parametrize("option", ["model", "load_checkpoint_path"])
-def test_training_begins_with_the_best_save_and_keeps_to_it(option, tiny_run, tmp_path, caplog):
+def test_training_begins_with_the_best_save_and_keeps_to_it(option, tiny_run, tmp_path):
     """Later the source is said to be best elsewhere: the run that began with it does not follow."""
     source, run = tmp_path / "source", tmp_path / "run"
     shutil.copytree(tiny_run, source)

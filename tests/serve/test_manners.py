@@ -140,7 +140,7 @@ def test_whatever_is_sent_no_route_fails(application, client, seed, monkeypatch)
     assert statuses[200] > 40
 
 
-def test_a_silent_client_is_let_go(application, client, monkeypatch):
+def test_a_silent_client_is_let_go(application, client):
     tinker = application.state.tinker
     good = known(client)
     session = tinker.sessions[good["session_id"]]

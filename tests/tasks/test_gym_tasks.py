@@ -222,7 +222,7 @@ def test_every_task_whose_rules_ask_python_is_known():
 
 
 @pytest.mark.parametrize("task", sorted(HARMLESS))
-def test_what_the_model_wrote_is_not_run(task, monkeypatch, tmp_path):
+def test_what_the_model_wrote_is_not_run(task, tmp_path):
     (problem,) = problems(f"gym:{task}", 1)
     trap = tmp_path / "trap"
     attacks = [f"open({str(trap)!r}, 'w')", f"[open({str(trap)!r}, 'w')]"]

@@ -120,7 +120,7 @@ def test_what_is_held_out(server):
     assert set_name("hf:openai/gsm8k:main@test" + columns) == "gsm8k-main@test"
 
 
-def test_held_out_is_one_set_whoever_names_it(server, tmp_path):
+def test_held_out_is_one_set_whoever_names_it(server):
     """Where the set has a split of its own, `rfs train` does not set a tenth aside either."""
     many = [{"problem": f"{n} and nothing", "answer": str(n)} for n in range(60)]
     offers(server, train=many, test=many[:7])

@@ -84,7 +84,7 @@ def test_solved_examples_come_in_the_book_s_prompt(tiny):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_that_is_resumed_is_the_same(name, tmp_path, tiny):
+def test_a_run_that_is_resumed_is_the_same(name, tmp_path):
     config = TrainConfig(problems=name, eval_every=2, log_path=str(tmp_path / "whole"), **TINY)
     whole = train(config, quiet=True)
     row = whole.rows[-1]
