@@ -46,6 +46,13 @@ class LetterTokenizer:
         return "".join(map(chr, ids))
 
 
+class Wrapping(LetterTokenizer):
+    """One that makes each prompt a turn of a chat."""
+
+    def encode(self, text, chat_wrapped=None):
+        return super().encode(text if chat_wrapped is False else f":{text}!")
+
+
 class Answers(LetterTokenizer):
     """Whatever a model writes reads as these texts, one after the other."""
 

@@ -1,5 +1,7 @@
 """Appendix F: the letter that a model chooses, and a ranking from votes."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from reasoning_from_scratch import appendix_f
@@ -8,17 +10,12 @@ from tests.book.stand_ins import Counter
 TOKENS = [" The", " answer", " is", ":", " (", "B", ")", " C", " a", "\n"]
 
 
-class Words:
-    eos_token_id = 9
-
-    def __init__(self, tokens):
-        self.tokens = tokens
-
-    def encode(self, text):
-        return [self.tokens.index(text)]
-
-    def decode(self, ids):
-        return "".join(self.tokens[i] for i in ids if i < len(self.tokens))
+def tokenizer_of(tokens):
+    return SimpleNamespace(
+        eos_token_id=9,
+        encode=lambda text: [tokens.index(text)],
+        decode=lambda ids: "".join(tokens[i] for i in ids if i < len(tokens)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +32,7 @@ class Words:
     ],
 )
 def test_the_first_letter_that_the_model_writes(tokens, prompt, options, letter):
-    assert appendix_f.predict_choice(Counter(), Words(tokens), prompt, **options) == letter
+    assert appendix_f.predict_choice(Counter(), tokenizer_of(tokens), prompt, **options) == letter
 
 
 def test_the_ratings_after_each_vote_by_hand():

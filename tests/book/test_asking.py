@@ -29,6 +29,10 @@ def test_lines_that_ask_are_counted_apart_for_products_and_sums():
         ("x = 10 / 2 = 5", True),
         ("10 / 3 = 3", False),
         ("18 * 7 = ", False),
+        ("18 * 7 = 70 + 56 = 126? Yes", True),
+        ("18 * 7 = 127? No, 126", True),
+        ("18 * 7 = 125? Yes", False),
+        ("18 * 7 = 126? No, 127", False),
     ],
 )
 def test_a_line_is_true_where_its_end_is_what_its_product_comes_to(line, true):

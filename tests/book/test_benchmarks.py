@@ -1,15 +1,14 @@
 """benchmarks/run.py at toy size: every row runs, and none needs the peers."""
 
 import sys
-from pathlib import Path
 
+import duel
+import peers
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(FOLDER))
+from tests.conftest import ROOT
 
-import duel  # noqa: E402
-import peers  # noqa: E402
+sys.path.insert(0, str(ROOT / "benchmarks"))  # its run.py, before the folder tests/run
 import run  # noqa: E402
 
 
@@ -18,15 +17,11 @@ def no_peers(monkeypatch):
     monkeypatch.setattr(peers, "have", lambda *names: False)
 
 
-def lines_of(capsys, *names):
-    assert run.main(["--toy", "--threads", "1", "--only", *names]) == 0
-    return capsys.readouterr().out.splitlines()
-
-
 # "quickstart" starts a Python of its own: test_quickstart.py has that.
 @pytest.mark.parametrize("name", [name for name in run.ROWS if name != "quickstart"])
 def test_a_row_runs_at_toy_size(name, capsys):
-    lines = lines_of(capsys, name)
+    assert run.main(["--toy", "--threads", "1", "--only", name]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert "not installed: transformers, trl" in lines[0]
     rows = [line for line in lines if line.startswith("| ")][2:]
     assert rows and all(line.count("|") == 7 for line in rows)

@@ -1,18 +1,13 @@
 """The script that asks whether GRPO finds binary search: its arithmetic."""
 
 import random
-import sys
-from pathlib import Path
 
+import binary_search
 import pytest
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.tiny.guessing import MOST
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ch07"))
-import binary_search  # noqa: E402
 
 
 def play(number, choose):

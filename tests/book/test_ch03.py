@@ -5,10 +5,7 @@ import json
 import pytest
 from small_model import small_model
 
-from reasoning_from_scratch import ch03
-from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.sampling import greedy
+from reasoning_from_scratch import Problem, ch03, evaluate, greedy
 from tests.book.stand_ins import ChainModel, LetterTokenizer
 
 

@@ -1,12 +1,14 @@
 """Chapter 4's generators and its vote: right by themselves, and the same as the batched sampler."""
 
+from types import SimpleNamespace
+
 import matplotlib
 import pytest
 import torch
 from small_model import small_model
 
 from reasoning_from_scratch import ch02, ch04
-from tests.book.stand_ins import Answers, Letters
+from tests.book.stand_ins import Answers
 from tests.test_sampling import chi_squared_deviations, exact_pairs
 
 matplotlib.use("Agg")
@@ -69,18 +71,14 @@ def test_a_tie_has_no_final_answer(capsys):
 
 
 def test_a_vote_can_be_repeated():
-    class Digits(Letters):
-        eos_token_id = None
-
-        def encode(self, text):
-            return [int(c) for c in text]
-
-        def decode(self, ids):
-            return " ".join(map(str, ids))
-
+    digits = SimpleNamespace(
+        eos_token_id=None,
+        encode=lambda text: [int(digit) for digit in text],
+        decode=lambda ids: " ".join(map(str, ids)),
+    )
     options = dict(num_samples=4, max_new_tokens=4, show_progress=False)
     first, again, other = (
-        ch04.self_consistency_vote(MODEL, Digits(), "123", "cpu", seed=seed, **options)
+        ch04.self_consistency_vote(MODEL, digits, "123", "cpu", seed=seed, **options)
         for seed in (1, 1, 2)
     )
     assert first == again

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from reasoning_from_scratch import ch03, ch05
-from tests.book.stand_ins import Answers, ChainModel, LetterTokenizer
+from tests.book.stand_ins import Answers, ChainModel, LetterTokenizer, Wrapping
 
 
 @pytest.fixture
@@ -52,11 +52,7 @@ def test_average_logprob_counts_the_answer_only(stand_ins):
 
 
 def test_an_answer_is_no_turn_of_a_chat(stand_ins):
-    class Chatting(LetterTokenizer):
-        def encode(self, text, chat_wrapped=True):
-            return super().encode(f":{text}!" if chat_wrapped else text)
-
-    model, tokenizer = stand_ins[0], Chatting()
+    model, tokenizer = stand_ins[0], Wrapping()
     assert ch05.avg_logprob_answer(model, tokenizer, "p", "") == -math.inf
     alone = ch05.avg_logprob_answer(model, stand_ins[1], ":p!", "\\b!")
     assert ch05.avg_logprob_answer(model, tokenizer, "p", "\\b!") == pytest.approx(alone)
@@ -70,15 +66,8 @@ def test_refinement_keeps_the_better_answer():
         calls.append(prompt)
         return float("boxed" in answer)
 
-    found = ch05.self_refinement_loop(
-        ChainModel(),
-        answers,
-        "Q?",
-        "cpu",
-        score_fn=score,
-        prompt_suffix=" Hm.",
-        max_response_tokens=9,
-    )
+    asked = {"score_fn": score, "prompt_suffix": " Hm.", "max_response_tokens": 9}
+    found = ch05.self_refinement_loop(ChainModel(), answers, "Q?", "cpu", **asked)
     assert [step["iteration"] for step in found["steps"]] == [1, 2]
     first, second = found["steps"]
     assert (first["draft_score"], first["revised_score"]) == (1.0, 0.0)

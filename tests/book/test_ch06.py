@@ -2,52 +2,27 @@
 
 import csv
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from small_model import small_model
 from torch import nn
 
-from reasoning_from_scratch import ch06, ch07
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch import Problem, ch06, ch07, load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import token_logprobs
-from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.sampling import Rollout
+from tests.book.stand_ins import Counter, Letters
 
 WORDS = ["\\boxed{1}", "\\boxed{2}", "hm ", "<|end|>"]
 END = len(WORDS) - 1
 
-
-class WordTokenizer:
-    """A stand-in: every prompt is two tokens, an answer is made of whole words."""
-
-    eos_token_id = END
-
-    def encode(self, prompt):
-        return [2, 2]
-
-    def decode(self, ids):
-        return "".join(WORDS[i] for i in ids)
-
-
-class Scripted:
-    """The smallest stand-in: always the same next-word logits, and it counts what it is fed."""
-
-    cfg = {"n_layers": 1}
-
-    def __init__(self, script):
-        self.script, self.widths = script, []
-
-    def reset_kv_cache(self):
-        self.widths, self.position = [], -1
-
-    def __call__(self, token_ids, cache=None):
-        self.widths.append(token_ids.shape[1])
-        self.position += 1
-        logits = torch.full((*token_ids.shape, len(WORDS)), -30.0)
-        logits[..., self.script[min(self.position, len(self.script) - 1)]] = 30.0
-        return logits
+# A stand-in: every prompt is two tokens, an answer is made of whole words.
+TOKENIZER = SimpleNamespace(
+    eos_token_id=END,
+    encode=lambda prompt: [2, 2],
+    decode=lambda ids: "".join(WORDS[i] for i in ids),
+)
 
 
 class Bandit(nn.Module):
@@ -58,39 +33,35 @@ class Bandit(nn.Module):
     def __init__(self, logits=(0.0, 0.0, -2.0, -1.0)):
         super().__init__()
         self.logits = nn.Parameter(torch.tensor(logits))
-        self.modes = []
 
     def reset_kv_cache(self):
         pass
 
     def forward(self, token_ids, cache=None):
-        self.modes.append(self.training)
         return self.logits.expand(*token_ids.shape, -1)
 
 
 EXAMPLE = {"problem": "Which is it?", "answer": "1"}
 
-# --- 6.5 sample_response ---
-
 
 def test_sample_response_keeps_the_end_token_and_feeds_one_token_at_a_time():
-    model = Scripted([2, 0, END])
-    token_ids, prompt_len, text = ch06.sample_response(model, WordTokenizer(), "?", "cpu")
-    assert token_ids.tolist() == [2, 2, 2, 0, END] and prompt_len == 2
-    assert text == "hm \\boxed{1}<|end|>"
-    assert model.widths == [2, 1, 1]  # the cache holds the rest
+    model = Counter()
+    token_ids, prompt_len, text = ch06.sample_response(model, Letters(), "fg", "cpu")
+    assert token_ids.tolist() == [5, 6, 7, 8, Letters.eos_token_id] and prompt_len == 2
+    assert text == "hij"
+    assert model.seen == [2, 1, 1]  # the cache holds the rest
 
 
 def test_sample_response_draws_from_the_tempered_and_cut_distribution():
     """Probabilities .5 .3 .15 .05 at temperature 1; top-p 0.75 leaves the first two."""
     model = Bandit(torch.tensor([0.5, 0.3, 0.15, 0.05]).log().tolist())
     torch.manual_seed(0)
-    ids, _, _ = ch06.sample_response(model, WordTokenizer(), "?", "cpu", 2000, 1.0, 0.75)
+    ids, _, _ = ch06.sample_response(model, TOKENIZER, "?", "cpu", 2000, 1.0, 0.75)
     counts = torch.bincount(ids[2:], minlength=4)
     assert counts[2] == counts[3] == 0
     assert float(counts[0] / 2000) == pytest.approx(0.625, abs=0.04)
     model = Bandit(torch.tensor([0.6, 0.4, 1e-9, 1e-9]).log().tolist())
-    ids, _, _ = ch06.sample_response(model, WordTokenizer(), "?", "cpu", 2000, 0.5, 1.0)
+    ids, _, _ = ch06.sample_response(model, TOKENIZER, "?", "cpu", 2000, 0.5, 1.0)
     counts = torch.bincount(ids[2:], minlength=4)
     assert float(counts[0] / 2000) == pytest.approx(0.36 / 0.52, abs=0.04)  # squared, renormalized
 
@@ -98,40 +69,27 @@ def test_sample_response_draws_from_the_tempered_and_cut_distribution():
 @pytest.mark.parametrize("top_p", [0.5, None])
 def test_temperature_0_takes_the_likeliest_token_and_none_leaves_them_as_they_are(top_p):
     model = Bandit(torch.tensor([0.2, 0.7, 0.08, 0.02]).log().tolist())
-    ids, _, _ = ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, 0, top_p)
+    ids, _, _ = ch06.sample_response(model, TOKENIZER, "?", "cpu", 50, 0, top_p)
     assert ids[2:].tolist() == [1] * 50
     draws = []
     for temperature in (None, 1.0):
         torch.manual_seed(0)
-        draws.append(ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, temperature)[0])
+        draws.append(ch06.sample_response(model, TOKENIZER, "?", "cpu", 50, temperature)[0])
     assert torch.equal(*draws) and len(set(draws[0][2:].tolist())) > 1
     with pytest.raises(ValueError, match="temperature must be > 0"):
-        ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, -1.0)
-
-
-# --- 6.6 reward ---
+        ch06.sample_response(model, TOKENIZER, "?", "cpu", 50, -1.0)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "60",
-        "\\boxed{}",
-        "\\boxed{60}",
-        "\\boxed{61}",
-        "\\boxed{60",
-        "\\boxed{59}\\boxed{60}",
-        "\\boxed{60}\\boxed{59}",
+        "", "60", "\\boxed{}", "\\boxed{60}", "\\boxed{61}", "\\boxed{60", "\\boxed{ }",
+        "\\boxed{59}\\boxed{60}", "\\boxed{60}\\boxed{59}",
         "so 60, \\boxed{\\frac{120}{2}}<|endoftext|>",
-        "\\boxed{ }",
     ],
-)
+)  # fmt: skip
 def test_reward_rlvr_is_the_engines_correctness(text):
     assert ch06.reward_rlvr(text, "60") == correctness(text, "60")
-
-
-# --- 6.8 log-probabilities ---
 
 
 def test_sequence_logprob_by_hand():
@@ -172,12 +130,6 @@ def test_sequence_logprob_equals_the_engine_values_and_gradients():
     assert not mean_entropy.requires_grad
 
 
-# --- 6.9 the loss ---
-
-
-# --- 6.10 training ---
-
-
 def probability_of_right(model):
     return model.logits.softmax(-1)[0].item()
 
@@ -186,33 +138,16 @@ def test_training_learns_prints_logs_and_saves(tmp_path, capsys):
     torch.manual_seed(0)
     model = Bandit()
     before = probability_of_right(model)
-    result = ch06.train_rlvr_grpo(
-        model,
-        WordTokenizer(),
-        [EXAMPLE],
-        "cpu",
-        steps=40,
-        num_rollouts=4,
-        max_new_tokens=2,
-        lr=0.1,
-        checkpoint_every=20,
-        checkpoint_dir=tmp_path / "new",
-        csv_log_path=tmp_path / "logs" / "metrics.csv",
-    )
+    sizes = {"steps": 40, "num_rollouts": 4, "max_new_tokens": 2, "lr": 0.1, "checkpoint_every": 20}
+    files = {"checkpoint_dir": tmp_path / "new", "csv_log_path": tmp_path / "logs" / "metrics.csv"}
+    result = ch06.train_rlvr_grpo(model, TOKENIZER, [EXAMPLE], "cpu", **sizes, **files)
     assert result is model and before < 0.5 and probability_of_right(model) > 0.75
-    lines = capsys.readouterr().out.splitlines()
-    steps = [line for line in lines if line.startswith("[Step ")]
-    assert len(steps) == 40 and steps[0].startswith("[Step 1/40] loss=")
-    assert " reward_avg=" in steps[0] and " avg_resp_len=" in steps[0]
+    said = capsys.readouterr().out
+    assert said.count("[Step ") == 40 and said.startswith("[Step 1/40] loss=")
+    assert said.count("  reward=") == 3 * 4  # three of four answers, after each tenth step
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert names == [f"qwen3-0.6B-rlvr-grpo-step000{n}.pth" for n in (20, 40)]
-    saved = [line for line in lines if line.startswith("Saved checkpoint to ")]
-    assert [line.removeprefix("Saved checkpoint to ") for line in saved] == [
-        str(tmp_path / "new" / name) for name in names
-    ]
-    shown = [line for line in lines if line.startswith("  reward=")]
-    assert len(shown) == 3 * 4  # three of four answers, after steps 10, 20, 30 and 40
-    assert lines.index(shown[0]) == lines.index(steps[9]) + 1
+    assert all(f"Saved checkpoint to {tmp_path / 'new' / name}" in said for name in names)
     rows = list(csv.DictReader((tmp_path / "logs" / "metrics.csv").open()))
     assert [int(row["step"]) for row in rows] == list(range(1, 41))
     assert rows[0]["total_steps"] == "40" and float(rows[-1]["reward_avg"]) >= 0.5
@@ -238,36 +173,14 @@ class InterruptedAt(list):
 
 def test_ctrl_c_saves_and_returns(tmp_path, capsys):
     model = Bandit()
-    result = ch06.train_rlvr_grpo(
-        model,
-        WordTokenizer(),
-        InterruptedAt([EXAMPLE] * 5),
-        "cpu",
-        max_new_tokens=2,
-        checkpoint_dir=tmp_path / "saves",
-        csv_log_path=tmp_path / "metrics.csv",
-    )
+    files = {"checkpoint_dir": tmp_path / "saves", "csv_log_path": tmp_path / "metrics.csv"}
+    given = model, TOKENIZER, InterruptedAt([EXAMPLE] * 5), "cpu"
+    result = ch06.train_rlvr_grpo(*given, max_new_tokens=2, **files)
     assert result is model
     (path,) = (tmp_path / "saves").iterdir()
     assert path.name == "qwen3-0.6B-rlvr-grpo-step00003-interrupt.pth"
     assert torch.equal(torch.load(path)["logits"], model.logits)
     assert f"Interrupted. Saved checkpoint to {path}" in capsys.readouterr().out
-
-
-# --- 6.10 the loop for several problems at a time ---
-
-
-def test_a_padded_batch_has_the_logprobs_of_one_rollout_at_a_time():
-    model = small_model(60)
-    rollouts = [
-        Rollout(prompt_ids=[5, 6, 7], response_ids=[8, 9]),
-        Rollout(prompt_ids=[4], response_ids=[3, 2, 1, 0, 11, 12]),
-    ]
-    together = ch06.rollout_logprobs(model, rollouts, "cpu")
-    for logprob, rollout in zip(together, rollouts, strict=True):
-        token_ids = torch.tensor(rollout.prompt_ids + rollout.response_ids)
-        single = ch06.sequence_logprob(model, token_ids, len(rollout.prompt_ids))
-        torch.testing.assert_close(logprob, single, rtol=1e-5, atol=1e-5)
 
 
 def test_a_step_of_uniform_groups_moves_nothing():

@@ -6,13 +6,11 @@ import matplotlib
 import pytest
 import torch
 
-from reasoning_from_scratch import ch06, ch07
+from reasoning_from_scratch import ch06, ch07, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.config import TrainConfig, replaced
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.rollouts import make_batch
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 matplotlib.use("Agg")
 
@@ -31,22 +29,14 @@ S, E, A = 151667, 151668, 5
 @pytest.mark.parametrize(
     "answer, expected",
     [
-        ([S, A, E, A], 1.0),
-        ([A, S, E], 1.0),
-        ([E, S], 0.0),
-        ([S, A], 0.0),
-        ([A, E], 0.0),
-        ([], 0.0),
-        ([A], 0.0),
+        ([S, A, E, A], 1.0), ([A, S, E], 1.0), ([E, S], 0.0), ([S, A], 0.0), ([A, E], 0.0),
+        ([], 0.0), ([A], 0.0),
     ],
-)
+)  # fmt: skip
 def test_reward_format(answer, expected):
     prompt = [S, A, E]  # what stands in the prompt does not count
     assert ch07.reward_format(torch.tensor(prompt + answer), 3) == expected
     assert ch07.reward_format(prompt + answer, 3) == expected
-
-
-# --- the loop that the chapter builds ---
 
 
 @pytest.fixture(scope="module")
@@ -91,16 +81,9 @@ def test_the_loss_is_the_trainers(tiny, groups, kl_coef):
     ours = ch07.full_grpo_loss(logprobs, batch, 8, (0.9, 1.1), kl_coef)
     kl = {"kl": "k3", "kl_coef": kl_coef} if kl_coef else {}
     config = replaced(TrainConfig(), clip_low=0.9, clip_high=1.1, **kl)
-    theirs, sums = policy_loss(
-        logprobs,
-        batch.old_logprobs,
-        batch.advantages,
-        batch.mask,
-        config,
-        8,
-        ref_logprobs=batch.ref_logprobs,
-        start_logprobs=batch.start_logprobs,
-    )
+    given = logprobs, batch.old_logprobs, batch.advantages, batch.mask, config, 8
+    others = {"ref_logprobs": batch.ref_logprobs, "start_logprobs": batch.start_logprobs}
+    theirs, sums = policy_loss(*given, **others)
     assert 0 < sums["clipped"] < sums["could_be_clipped"]
     torch.testing.assert_close(ours, theirs)
 

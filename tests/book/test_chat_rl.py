@@ -3,13 +3,7 @@
 import json
 
 import pytest
-from chat_rl import (
-    ChatRLOptions,
-    chat_rl_command,
-    chat_rl_config,
-    filled_in,
-    tagged_model,
-)
+from chat_rl import ChatRLOptions, chat_rl_command, chat_rl_config, filled_in, tagged_model
 from toy import toy_config, toy_problems, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
@@ -77,10 +71,8 @@ def test_answers_as_nanochats_models_give_them(tmp_path, monkeypatch):
 
 def test_tags_find_models_runs_and_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "checkpoints" / "plain").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "grpo").mkdir()
-    for place in ("checkpoints", "runs"):
-        (tmp_path / place / "both").mkdir(parents=True)
+    for folder in ("checkpoints/plain", "checkpoints/grpo", "checkpoints/both", "runs/both"):
+        (tmp_path / folder).mkdir(parents=True)
     for step in (50, 100):
         (tmp_path / f"checkpoints/grpo/qwen3-0.6B-rlvr-grpo-step{step:05d}.pth").touch()
     train(toy_config("runs/toy", save_every=2), quiet=True, **toy_world(tmp_path))

@@ -6,12 +6,9 @@ import choices
 import pytest
 from choices import best, first, mean_logprobs, vote
 
-from reasoning_from_scratch import ch04, ch05
+from reasoning_from_scratch import Problem, Rollout, ch04, ch05, load_model_and_tokenizer
 from reasoning_from_scratch.evaluation.evaluate import answer_rows
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.sampling import Rollout
 
 
 def tries(*answers, scores=None):

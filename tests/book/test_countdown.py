@@ -8,17 +8,13 @@ answers in other spellings, or you pay for a spelling instead of for being right
 import re
 from fractions import Fraction
 from itertools import islice
-from pathlib import Path
 
 import pytest
+from countdown import problems, reward
 
 from reasoning_from_scratch.grading import arithmetic
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.tasks.own_task import function_from_file
 
-CHAPTER = Path(__file__).parents[2] / "ch07"
-reward = function_from_file(f"{CHAPTER / 'countdown.py'}:reward")
-problems = function_from_file(f"{CHAPTER / 'countdown.py'}:problems")
 PROBLEM = Problem(
     "countdown/0",
     "Reach 26 by calculating with the numbers 3, 5, 5, 7. Each may be used once, with +, -, *, / "

@@ -1,14 +1,11 @@
 """Exercises: stubs that fail, checks that notice a mistake, solutions with the same checks."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-for chapter in ("ch07", "ch08"):
-    sys.path.insert(0, str(ROOT / chapter))  # a notebook finds the files beside it
+from tests.conftest import ROOT
+
 NOTEBOOKS = sorted(ROOT.glob("ch0*/ch0*.ipynb"))
 RUN_BY_PYTEST = [path for path in NOTEBOOKS if not path.stem.endswith("_exercises")]
 

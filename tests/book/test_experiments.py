@@ -1,22 +1,18 @@
 """The experiments behind the chapters' tables: a few steps of each, its rows and its picture."""
 
 import csv
-import sys
-from pathlib import Path
+from unittest.mock import Mock
 
+import asking
+import binary_search
+import long_runs
 import pytest
+import real_model
+import second_try
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "ch06"), str(ROOT / "ch07")]
-import asking  # noqa: E402
-import binary_search  # noqa: E402
-import long_runs  # noqa: E402
-import real_model  # noqa: E402
-import second_try  # noqa: E402
-
-from reasoning_from_scratch.errors import UserError  # noqa: E402
-from reasoning_from_scratch.policy import LocalPolicy  # noqa: E402
-from reasoning_from_scratch.tasks import problem_sets  # noqa: E402
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.tasks import problem_sets
 
 STEP = {"problems_per_step": 2, "rollouts": 2}
 ANSWERED = {"steps": 2, "limit": 3, "samples": 1}
@@ -69,13 +65,16 @@ def small(monkeypatch):
     monkeypatch.setattr(real_model, "HELD_OUT", 2)
 
 
+def asked_of(script, folder):
+    asked = {"out": folder / "table.csv", "seeds": (3,)}
+    return asked | ({"folder": folder / "runs"} if hasattr(script.Options, "folder") else {})
+
+
 @pytest.mark.parametrize("script", EXPERIMENTS, ids=lambda script: script.__name__)
 def test_a_few_steps_and_the_picture(script, small, tmp_path):
     sizes, keys, expected = EXPERIMENTS[script]
-    out = tmp_path / "table.csv"
-    asked = {"out": out, "seeds": (3,)}
-    if hasattr(script.Options, "folder"):
-        asked["folder"] = tmp_path / "runs"
+    asked = asked_of(script, tmp_path)
+    out = asked["out"]
     script.main(script.Options(**asked | sizes))
     text = out.read_text(encoding="utf-8")
     rows = list(csv.DictReader(text.splitlines()))
@@ -90,18 +89,13 @@ def test_a_few_steps_and_the_picture(script, small, tmp_path):
 @pytest.mark.parametrize("script", EXPERIMENTS, ids=lambda script: script.__name__)
 def test_ctrl_c_ends_the_script_and_leaves_its_table(script, small, tmp_path, monkeypatch):
     sizes, keys, _ = EXPERIMENTS[script]
-    out = tmp_path / "table.csv"
-    asked = {"out": out, "seeds": (3,)} | sizes
-    if hasattr(script.Options, "folder"):
-        asked["folder"] = tmp_path / "runs"
+    asked = asked_of(script, tmp_path) | sizes
+    out = asked["out"]
     if "arms" in asked:
         asked["arms"] = asked["arms"][:1]
 
-    def with_ctrl_c(*given, **named):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        patched.setattr(LocalPolicy, "sample", with_ctrl_c)
+        patched.setattr(LocalPolicy, "sample", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             script.main(script.Options(**asked))
     assert not out.exists()
@@ -120,12 +114,6 @@ def test_an_unknown_arm_is_refused(script, tmp_path):
     options = script.Options(out=tmp_path / "table.csv", arms=("cal",), model="tiny-base")
     with pytest.raises(UserError, match="unknown arm 'cal'"):
         script.main(options)
-
-
-def test_a_checked_line_is_true_or_not():
-    lines = ("18 * 7 = 70 + 56 = 126", "18 * 7 = 70 + 56 = 126? Yes", "18 * 7 = 127? No, 126")
-    assert [asking.is_true(line) for line in lines] == [True] * 3
-    assert not asking.is_true("18 * 7 = 125? Yes") and not asking.is_true("18 * 7 = 126? No, 127")
 
 
 def test_short_and_long_problems_of_the_long_runs_take_turns():

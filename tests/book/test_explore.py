@@ -3,13 +3,12 @@
 import gzip
 import json
 import math
-import re
+import runpy
 import shutil
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
+import museum
 import pytest
 import torch
 from browser import Browser, as_a_page_has_it, chromium
@@ -24,8 +23,8 @@ from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "docs" / "explore").glob("*.html"))
 WITH_A_MODEL = ("step", "train")
 pytestmark = pytest.mark.skipif(
@@ -95,14 +94,10 @@ def test_no_serious_fault_for_those_who_see_badly_or_use_no_mouse(browser, name,
     assert [(fault["id"], fault["nodes"][0]["html"]) for fault in serious] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_is_small(browser, name):
-    """With all that it loads, compressed as a web server sends it."""
-    file = browser.pages / f"{name}.html"
-    loaded = re.findall(r'<(?:script src|link rel="stylesheet" href)="([^"]+)"', file.read_text())
-    assert len(loaded) >= 2
-    files = [file, *(browser.pages / each for each in loaded)]
-    assert sum(len(gzip.compress(each.read_bytes())) for each in files) < 3_000_000
+def test_the_pages_are_small(browser):
+    """All of them with all that they load, compressed as a web server sends it."""
+    files = (path.read_bytes() for path in browser.pages.iterdir())
+    assert sum(len(gzip.compress(content)) for content in files) < 3_000_000
 
 
 def test_without_its_model_a_page_says_how_to_get_it(browser, tmp_path):
@@ -162,22 +157,21 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("ratio", [0.3, 0.79, 1.0, 1.21, 1.49, 1.8])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("p", [0.05, 0.5])
-def test_ratio_and_clip(browser, ratio, sign, p):
+def test_ratio_and_clip(browser, sign, p):
     page(browser, "clip")
     browser.run(f"document.querySelector('[value=\"{sign}\"]').click()")
-    found = moved(browser, before=p, ratio=ratio)
-    old = torch.tensor([[math.log(p)]])
-    for name, config in LOSSES.items():
-        now = (old + math.log(ratio)).requires_grad_()
-        mask = torch.ones(1, 1)
-        given = now, old, torch.tensor([float(sign)]), mask, config, 1.0
-        loss, _ = policy_loss(*given, start_logprobs=old)
-        loss.backward()
-        assert found["gradient"][name] == pytest.approx(-now.grad.item(), abs=1e-3), name
-        assert found["value"][name] == pytest.approx(-loss.item(), abs=1e-3), name
+    old, mask = torch.tensor([[math.log(p)]]), torch.ones(1, 1)
+    for ratio in (0.3, 0.79, 1.0, 1.21, 1.49, 1.8):
+        found = moved(browser, before=p, ratio=ratio)
+        for name, config in LOSSES.items():
+            now = (old + math.log(ratio)).requires_grad_()
+            given = now, old, torch.tensor([float(sign)]), mask, config, 1.0
+            loss, _ = policy_loss(*given, start_logprobs=old)
+            loss.backward()
+            assert found["gradient"][name] == pytest.approx(-now.grad.item(), abs=1e-3), name
+            assert found["value"][name] == pytest.approx(-loss.item(), abs=1e-3), name
 
 
 @pytest.mark.parametrize("d", [-1.5, 0.0, 0.7])
@@ -460,25 +454,16 @@ def test_after_the_back_button_controls_and_numbers_agree(browser, name):
 
 def test_the_museum_has_the_words_of_its_notebook(browser):
     """After a change of the notebook or of museum.py: make_museum.py words."""
-    script = subprocess.run(
-        [sys.executable, "-c", WORDS], cwd=ROOT / "docs/explore", capture_output=True, text=True
-    )
+    made = runpy.run_path(str(ROOT / "docs/explore/make_museum.py"))
     page(browser, "museum")
-    museum = browser.run("MUSEUM")
-    expected = json.loads(script.stdout)
-    assert museum["labels"] == expected["labels"]
-    for number, words in expected["rooms"].items():
-        room = museum["rooms"][number]
+    shown = browser.run("MUSEUM")
+    assert shown["labels"] == museum.CURVES
+    assert list(map(int, shown["rooms"])) == list(museum.ROOMS)
+    for number, room in shown["rooms"].items():
+        words = made["words_of"](int(number))
         assert {name: room[name] for name in words} == words
         for run in (room["sick"], room["repaired"]):
-            assert set(run["curves"]) <= set(museum["labels"])
-
-
-WORDS = """
-import json, make_museum
-rooms = {number: make_museum.words_of(number) for number in make_museum.museum.ROOMS}
-print(json.dumps({"labels": make_museum.museum.CURVES, "rooms": rooms}))
-"""
+            assert set(run["curves"]) <= set(museum.CURVES)
 
 
 def test_a_room_opens_behind_the_right_guess_alone(browser):
@@ -497,21 +482,9 @@ def test_a_room_opens_behind_the_right_guess_alone(browser):
 def test_the_museums_runs_are_those_of_the_package(browser):
     """The first step of a sick run: later ones depend on how a processor rounds."""
     page(browser, "museum")
-    script = subprocess.run(
-        [sys.executable, "-c", FIRST_STEP], cwd=ROOT / "ch07", capture_output=True, text=True
-    )
-    assert script.returncode == 0, script.stderr
-    for number, row in json.loads(script.stdout.splitlines()[-1]).items():
+    for number in (1, 2, 3):
+        plan, edit = museum.plan_of(number, False)
+        row = museum.with_right(museum.finished(plan | {"steps": 1}, edit))[0]
         curves = browser.run(f"MUSEUM.rooms[{number}].sick.curves")
         first = {name: values[0] for name, values in curves.items() if values[0] is not None}
         assert first and {name: row[name] for name in first} == pytest.approx(first, abs=1e-3)
-
-
-FIRST_STEP = """
-import json, museum
-found = {}
-for number in (1, 2, 3):
-    plan, edit = museum.plan_of(number, False)
-    found[number] = museum.with_right(museum.finished(plan | {"steps": 1}, edit))[0]
-print(json.dumps(found))
-"""

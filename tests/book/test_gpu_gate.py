@@ -1,22 +1,15 @@
 """benchmarks/gpu_gate.py in its small form: every part runs. What fails or hangs leaves its rows,
 and the next part runs."""
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 
+import gpu_gate
+import peers
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-
-import gpu_gate  # noqa: E402
-import peers  # noqa: E402
-
-
-def rows_in(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from reasoning_from_scratch.text import read_lines
+from tests.conftest import ROOT
 
 
 # The tests of the GPU are tested by themselves; what is compiled takes a minute and a compiler.
@@ -26,7 +19,7 @@ def test_a_part_runs(name, tmp_path, monkeypatch):
     monkeypatch.setattr(peers, "have", lambda *names: False)
     gate = gpu_gate.Gate(gpu_gate.SMALL, tmp_path / "rows.jsonl", name)
     gate.run(gpu_gate.PARTS[name][0])
-    rows = rows_in(gate.path)
+    rows = read_lines(gate.path)
     assert rows and all(row["part"] == name for row in rows)
     assert not [row for row in rows if row["what"] in ("failed", "cut off", "warning")], rows
 
@@ -61,11 +54,11 @@ sys.exit(gpu_gate.main())
 
 def test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs(tmp_path):
     script, out = tmp_path / "gate.py", tmp_path / "rows.jsonl"
-    script.write_text(MADE_UP.format(folder=str(FOLDER), seconds=30))
+    script.write_text(MADE_UP.format(folder=str(ROOT / "benchmarks"), seconds=30))
     names = ["fails", "hangs", "dies", "works"]
     command = [sys.executable, str(script), "--out", str(out), "--seconds", "600", "--only", *names]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400).stdout
-    found = [(row["part"], row["what"], row["value"]) for row in rows_in(out)]
+    found = [(row["part"], row["what"], row["value"]) for row in read_lines(out)]
     assert found == [
         ("fails", "before", 1),
         ("fails", "failed", "RuntimeError: CUDA error: out of luck"),
@@ -79,8 +72,8 @@ def test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs(tmp_pat
     assert said.count("\n") == len(found), "each row is printed"
 
 
-def test_what_has_no_time_left_is_named(tmp_path, capsys):
+def test_what_has_no_time_left_is_named(tmp_path):
     assert gpu_gate.main(["--out", str(tmp_path / "rows"), "--seconds", "5"]) == 0
-    rows = rows_in(tmp_path / "rows")
+    rows = read_lines(tmp_path / "rows")
     assert [row["part"] for row in rows[:-1]] == list(gpu_gate.PARTS)
     assert all(row["what"] == "left out" for row in rows[:-1])

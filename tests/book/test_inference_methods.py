@@ -70,15 +70,9 @@ def test_refinement_is_that_of_chapter_5(tiny, name):
     rows = run(name, tiny, replace(SAMPLING, temperature=0.0), iterations=2).rows
     kept = set()
     for problem, row in zip(PROBLEMS, rows, strict=True):
-        plain = ch05.self_refinement_loop(
-            *tiny,
-            problem.problem,
-            "cpu",
-            max_response_tokens=24,
-            max_critique_tokens=12,
-            score_fn=score,
-            temperature=0.0,
-        )
+        asked = {"max_response_tokens": 24, "max_critique_tokens": 12, "temperature": 0.0}
+        given = *tiny, problem.problem, "cpu"
+        plain = ch05.self_refinement_loop(*given, score_fn=score, **asked)
         draft, *revisions = row["tries"]
         assert draft["generated_text"] == plain["steps"][0]["draft_full"]
         assert texts(revisions) == [step["revised_full"] for step in plain["steps"]]
@@ -91,10 +85,6 @@ def test_refinement_is_that_of_chapter_5(tiny, name):
 @pytest.mark.parametrize("name", ["vote_logprob", "refine_logprob"])
 def test_the_size_of_a_batch_does_not_matter(tiny, name):
     assert run(name, tiny, replace(SAMPLING, sample_rows=4)).rows == run(name, tiny).rows
-
-
-class Killed(BaseException):
-    pass
 
 
 @pytest.mark.parametrize(
@@ -110,11 +100,11 @@ def test_killed_and_resumed_is_the_same_file(tiny, tmp_path, monkeypatch, name, 
     def dying(self, index, rows):
         add(self, index, rows)
         if len(self.groups) == after:
-            raise Killed
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(AnswerFile, "add", dying)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             run(name, tiny, sampling, out_path=path)
     path.write_bytes(path.read_bytes()[: len(path.read_bytes()) - torn])
     assert run(name, tiny, sampling, out_path=path).rows == expected.rows

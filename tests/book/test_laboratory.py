@@ -18,16 +18,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 import laboratory  # noqa: E402
 import pass_over_training  # noqa: E402
 import regimes  # noqa: E402
-from regime_findings import (  # noqa: E402
-    CHOOSING,
-    choices,
-    close_call,
-    findings,
-    verdicts,
-)
+from regime_findings import CHOOSING, choices, close_call, findings, verdicts  # noqa: E402
 
 from reasoning_from_scratch.errors import UserError  # noqa: E402
-from reasoning_from_scratch.run.options import resolved  # noqa: E402
 from tests.metrics_page import metric_names  # noqa: E402
 
 README = ROOT / "ch07" / "README.md"
@@ -68,13 +61,8 @@ def test_the_ratio_to_the_sampler_is_ppo_with_another_denominator():
 
 @pytest.mark.parametrize("name", laboratory.LIVE)
 def test_a_live_run_is_of_two_arms_and_shows_what_is_measured(name):
-    shown = laboratory.LIVE[name]
-    regime = REGIMES[name]
-    assert set(shown.arms) <= set(regime.arms)
-    for arm in shown.arms:
-        changes = laboratory.changes_of(regime, arm)
-        resolved(laboratory.config_of(changes, 1e-4, 0))
-    known = " ".join(metric_names())
+    shown, known = laboratory.LIVE[name], " ".join(metric_names())
+    assert set(shown.arms) <= set(REGIMES[name].arms)
     for metric in shown.curves:
         assert metric.rpartition("/")[2] in known or metric == "env/all/correct", metric
 
@@ -90,8 +78,7 @@ def test_a_trial_may_have_a_seed(monkeypatch):
     assert (tried.seed, tried.advantage, tried.epochs) == (3, "mean", 2)
 
 
-@pytest.fixture
-def short_runs(monkeypatch):
+def test_pass_at_k_is_measured_while_it_learns(tmp_path, monkeypatch):
     """Four steps each, and four answers to each of two problems."""
     small = {"steps": 4, "eval_every": 2, "problems_per_step": 2, "rollouts": 2}
     runs = {name: run | small for name, run in pass_over_training.RUNS.items()}
@@ -99,9 +86,6 @@ def short_runs(monkeypatch):
     monkeypatch.setattr(pass_over_training, "KS", (1, 4))
     asked = pass_over_training.ASKED | {"eval_limit": 2, "eval_samples": 4}
     monkeypatch.setattr(pass_over_training, "ASKED", asked)
-
-
-def test_pass_at_k_is_measured_while_it_learns(short_runs, tmp_path):
     out = tmp_path / "passes.csv"
     pass_over_training.main(pass_over_training.Options(out))
     rows = list(csv.DictReader(out.open(encoding="utf-8")))

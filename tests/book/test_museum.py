@@ -1,18 +1,13 @@
 """The museum of failures: each room is repaired by one change, and shown before it is explained."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
+from unittest.mock import Mock
 
+import museum
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
-
-import museum  # noqa: E402
-
-from reasoning_from_scratch.policy import LocalPolicy  # noqa: E402
-from reasoning_from_scratch.run.options import configure  # noqa: E402
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.run.options import configure
 
 
 @pytest.fixture
@@ -49,12 +44,9 @@ def test_a_visit_and_a_repair(small, capsys):
 
 
 def test_an_interrupted_visit_trains_anew(small, monkeypatch):
-    def with_ctrl_c(*given, **named):
-        raise KeyboardInterrupt
-
     museum.trained_once.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(LocalPolicy, "sample", with_ctrl_c)
+        patched.setattr(LocalPolicy, "sample", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             museum.trained(2)
     assert len(museum.trained(2).rows) == 1

@@ -1,13 +1,7 @@
 """The script that trains SmolLM2: its problems, and what it pays."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ch06"))
-import real_model  # noqa: E402
+import real_model
 
 
 def asked_numbers(problem):

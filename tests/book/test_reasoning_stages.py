@@ -1,10 +1,9 @@
 """Chapter 8's experiment on the tiny model, which knows other words: that it runs and counts."""
 
 import json
-import sys
 import time
-from pathlib import Path
 
+import experiment
 import pytest
 import torch
 
@@ -12,15 +11,11 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import base_of
 from reasoning_from_scratch.files.tables import read_table
 from reasoning_from_scratch.files.tensor_files import load_state
-from reasoning_from_scratch.problems import Problem, with_prompt
-from reasoning_from_scratch.rollouts import Group, worked_rollout
-from reasoning_from_scratch.run.own_policy import Policy
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.tasks.own_task import function_from_file
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "ch08"), str(ROOT / "ch06")]
-import experiment  # noqa: E402
+from tests.conftest import ROOT
 
 RIVALS = ("solutions", "teacher-answers", "from-teacher", "on-policy", "self-teacher")
 STAGES = ("warm-start", "pass-rates", "grpo", *RIVALS, "adapter", "examples")
@@ -129,20 +124,6 @@ def test_models_are_measured_on_fresh_problems_when_asked(run):
         has_model = row["stage"] not in ("pass-rates", "teacher-answers")
         assert bool(row["fresh"]) == has_model
         assert bool(row["fresh_pass@8"]) == has_model
-
-
-def test_the_loss_on_solutions_is_that_of_each_token_of_them():
-    policy, problems = Policy.load("tiny", device="cpu"), experiment.word_problems.held_out(3)
-    losses = []
-    for problem in with_prompt(problems, experiment.PROMPT, policy.tokenizer):
-        rollout = worked_rollout(problem, policy.tokenizer)
-        ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
-        with torch.no_grad():
-            logprobs = policy.model(ids)[0, :-1].log_softmax(-1)
-        drawn = logprobs.gather(1, ids[0, 1:, None])[-len(rollout.response_ids) :]
-        losses += [-one for one in drawn.flatten().tolist()]
-    found = experiment.losses(policy, problems)["solution_loss"]
-    assert found == pytest.approx(sum(losses) / len(losses), rel=1e-5)
 
 
 def test_the_untrained_model_gets_the_fresh_problems_after_examples(tmp_path, monkeypatch):

@@ -6,31 +6,18 @@ from dataclasses import replace
 import pytest
 import regime_runs
 import torch
-from regime_findings import OUTCOMES, Regime, stored_rows
-from regime_runs import (
-    KEY,
-    RegimesOptions,
-    SettingsMarks,
-    key_of,
-    run_regimes,
-)
+from regime_findings import OUTCOMES, stored_rows
+from regime_runs import KEY, RegimesOptions, SettingsMarks, key_of, run_regimes
 
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.ways import WAYS
+from tests.book import test_regime_findings
 from tests.conftest import ROOT
 
 TINY = {"steps": 1, "problems_per_step": 1, "rollouts": 2, "max_new_tokens": 4}
-TWO = Regime(
-    "Is two more than one?",
-    {"one": {}, "two": {"epochs": 2}},
-    outcome="tokens test",
-    common=TINY,
-    lrs=(1e-4, 2e-4),
-    lower_is_better=True,
-    also=("greedy test",),
-)
+TWO = replace(test_regime_findings.TWO, common=TINY)
 
 
 @pytest.fixture

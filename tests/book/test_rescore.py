@@ -5,12 +5,9 @@ import json
 import pytest
 from rescore import rescore
 
+from reasoning_from_scratch import Sampling, evaluate, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.evaluation.scores import wilson_interval
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 
 def stored(path, *rows):

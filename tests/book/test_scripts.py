@@ -5,24 +5,19 @@ import re
 import runpy
 import subprocess
 import sys
-from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
 from reasoning_from_scratch.tasks.problem_sets import load_problems
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = (
-    "ch06/train_grpo.py",
-    "ch06/evaluate_math500.py",
-    "ch06/inference_scaling.py",
-    "ch06/plot_metrics.py",
-    "ch07/train_recipe.py",
-    "ch07/compare_recipes.py",
-    "ch07/use_checkpoint.py",
-)
+SCRIPTS = """
+    ch06/train_grpo.py ch06/evaluate_math500.py ch06/inference_scaling.py ch06/plot_metrics.py
+    ch07/train_recipe.py ch07/compare_recipes.py ch07/use_checkpoint.py
+""".split()
 
 
 @pytest.fixture
@@ -74,7 +69,6 @@ def test_evaluate_the_tiny_model_and_a_checkpoint(run, tmp_path):
     )
     assert code == 0 and "zeros" in out
     zeros = [json.loads(line) for line in open(tmp_path / "zeros.jsonl")]
-    assert [row["generated_text"] for row in zeros] != [row["generated_text"] for row in lines]
     assert len({row["generated_text"] for row in zeros}) == 1
 
 
@@ -107,14 +101,10 @@ def test_plot_a_file_or_a_run_folder(run, tmp_path, argument):
 
 def test_a_checkpoint_is_asked(run, tmp_path, monkeypatch):
     """The tiny model stands in for what would be downloaded."""
-    asked = []
-
-    def download(grpo_type, step, out_dir):
-        asked.append((grpo_type, step, out_dir))
-        return save_model(load_model_and_tokenizer("tiny")[0], tmp_path / "step00100.pth")
-
+    model, _ = load_model_and_tokenizer("tiny")
+    download = Mock(return_value=save_model(model, tmp_path / "step00100.pth"))
     monkeypatch.setattr(downloads, "published_checkpoint", download)
     words = "--grpo_type kl --step 100 --max_new_tokens 48 --device cpu --question".split()
     code, out, _ = run("ch07/use_checkpoint.py", *words, "What is 7 * 8 + 4?")
-    assert code == 0 and asked == [("kl", 100, ROOT / "checkpoints")]
-    assert "boxed" in out
+    assert code == 0 and "boxed" in out
+    download.assert_called_once_with("kl", 100, ROOT / "checkpoints")

@@ -4,16 +4,15 @@ in the words and in the file that the row names."""
 import ast
 import inspect
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from tests.test_readmes import UV_RUN, parse_here, place, run_here, works
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "sources.md"
 VERDICTS = ("same", "same, with a network", "same, with a GPU", "different: ", "missing: ")
 
@@ -40,12 +39,6 @@ class Row(NamedTuple):
         return self.verdict == "same" or not self.verdict.startswith("same")
 
 
-def sections():
-    """{title: its text}"""
-    parts = re.split(r"^## (.+)\n", PAGE.read_text(encoding="utf-8"), flags=re.M)[1:]
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
 def tables_of(text):
     """A list of rows for each table of a section."""
     tables = []
@@ -60,7 +53,8 @@ def tables_of(text):
     return tables
 
 
-SECTIONS = sections()
+PARTS = re.split(r"^## (.+)\n", PAGE.read_text(encoding="utf-8"), flags=re.M)[1:]
+SECTIONS = dict(zip(PARTS[::2], PARTS[1::2], strict=True))  # {title: its text}
 ROWS = [row for text in SECTIONS.values() for table in tables_of(text) for row in table]
 
 

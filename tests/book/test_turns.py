@@ -1,21 +1,14 @@
-"""The notebook of several turns: what it draws is what was sampled, and its exercises notice a
-mistake."""
-
-import sys
-from pathlib import Path
+"""The notebook of several turns: what it draws is what was sampled."""
 
 import pytest
+import turns
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ch07"))
-import turns  # noqa: E402
-
-from reasoning_from_scratch.config import Sampling  # noqa: E402
-from reasoning_from_scratch.fast.engine import FAST  # noqa: E402
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
-from reasoning_from_scratch.problems import problem_prompt  # noqa: E402
-from reasoning_from_scratch.sampling import generate  # noqa: E402
-from reasoning_from_scratch.tiny.guessing import guess_problem  # noqa: E402
+from reasoning_from_scratch.config import Sampling
+from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import problem_prompt
+from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.tiny.guessing import guess_problem
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +30,6 @@ def sampled(player):
         engine=FAST.equipped(sampling, tokenizer, [problem]),
     )
     return group
-
-
-# ---- guesses
 
 
 def test_the_opening_is_as_likely_as_the_sampler_wrote_down(player, sampled):

@@ -4,15 +4,14 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from reasoning_from_scratch.commands import cli
-from tests.file_server import serving
+from tests.conftest import ROOT
+from tests.file_server import respond, serving
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "your_own.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
 
@@ -35,13 +34,7 @@ def test_a_data_set_from_a_hub(files):
 
     def as_the_hub(handler, content):
         assert "/datasets/openai/gsm8k/resolve/main/main/train-00000-of-00001" in handler.path
-        handler.send_response(200)
-        handler.send_header("ETag", '"one"')
-        handler.send_header("X-Repo-Commit", "0" * 40)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        if handler.command == "GET":
-            handler.wfile.write(content)
+        respond(handler, 200, content, ETag='"one"', X_Repo_Commit="0" * 40)
 
     code = "from reasoning_from_scratch import load_problems as load\n"
     code += "print(*[(p.problem, p.answer) for p in load('from_hub.py:problems')])"
@@ -54,7 +47,7 @@ def test_a_data_set_from_a_hub(files):
     assert done.stdout == "('How many are 6 and 7?', '13')\n", done.stderr
 
 
-def test_an_environment(files, capsys):
+def test_an_environment(files):
     command, *_ = re.findall(r"^uv run rfs (train --environment.*?)\n```", PAGE, flags=re.M | re.S)
     small = "--steps 2 --problems-per-step 2 --rollouts 2 --eval-limit 2 --no-preflight"
     small += " --num-groups-to-log 1 --log-path run"

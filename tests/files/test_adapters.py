@@ -45,17 +45,13 @@ def test_its_weights_are_those_of_the_merged_model_to_the_bit(tmp_path, dtype, p
     folder, model = written(tmp_path / "adapter", "tiny", dtype=dtype, places=places)
     expected = merged(model).state_dict()
     found = load_model_and_tokenizer(folder, dtype=dtype)[0].state_dict()
-    before = load_model_and_tokenizer("tiny", dtype=dtype)[0].state_dict()
+    base, tokenizer = load_model_and_tokenizer("tiny", dtype=dtype)
+    before = base.state_dict()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     other = {name for name in found if not torch.equal(found[name], before[name])}
     assert len(other) == len(lora_layers(model))
-
-
-def test_the_tokenizer_is_that_of_its_base(adapter):
-    assert load_tokenizer_only(adapter).encode("3 + 4") == load_tokenizer_only("tiny").encode(
-        "3 + 4"
-    )
+    assert load_tokenizer_only(folder).encode("3 + 4") == tokenizer.encode("3 + 4")
 
 
 def test_the_base_may_be_a_folder_that_the_commands_find_again(tmp_path):
@@ -100,9 +96,6 @@ def test_commands_that_ask_take_it(adapter, command, monkeypatch):
     assert cli.main([command, "--model", str(adapter), "--device", "cpu", *limits]) == 0
 
 
-# ---- refused in one line
-
-
 def test_a_base_that_is_gone_or_is_no_whole_model(tmp_path, capsys):
     first, _ = written(tmp_path / "first", "tiny")
     twice = shutil.copytree(first, tmp_path / "twice")
@@ -116,25 +109,21 @@ def test_a_base_that_is_gone_or_is_no_whole_model(tmp_path, capsys):
     assert f"rfs export {first} --to" in capsys.readouterr().err
 
 
-def test_a_base_of_other_shapes(adapter):
-    changed(adapter, base_model_name_or_path="tiny-player")
-    with pytest.raises(UserError, match="for another model than tiny-player"):
-        load_model_and_tokenizer(adapter)
-
-
-def test_another_rank_than_it_says(adapter):
-    changed(adapter, r=4)
-    with pytest.raises(UserError, match=r"expected A and B of .* \[\(4, "):
-        load_model_and_tokenizer(adapter)
-
-
 @pytest.mark.parametrize(
-    "values",
-    [{"peft_type": "LOHA"}, {"use_dora": True}, {"r": 0}, {"lora_alpha": "6"}, {"r": 10**400}],
+    "values, says",
+    [
+        ({"base_model_name_or_path": "tiny-player"}, "for another model than tiny-player"),
+        ({"r": 4}, r"expected A and B of .* \[\(4, "),
+        ({"peft_type": "LOHA"}, "expected peft_type LORA"),
+        ({"use_dora": True}, "expected peft_type LORA"),
+        ({"r": 0}, "expected peft_type LORA"),
+        ({"r": 10**400}, "expected peft_type LORA"),
+        ({"lora_alpha": "6"}, "expected peft_type LORA"),
+    ],
 )
-def test_what_peft_computes_in_another_way(adapter, values):
+def test_what_its_configuration_may_not_say(adapter, values, says):
     changed(adapter, **values)
-    with pytest.raises(UserError, match="expected peft_type LORA"):
+    with pytest.raises(UserError, match=says):
         load_model_and_tokenizer(adapter)
 
 

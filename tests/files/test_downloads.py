@@ -4,6 +4,7 @@ line that says what to do, and what is there needs no network."""
 import json
 import random
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from file_server import (
@@ -109,17 +110,11 @@ def test_no_network_no_proxy_no_place(server, tmp_path, monkeypatch):
 def test_a_full_disk_and_ctrl_c_leave_nothing(server, tmp_path):
     path = tmp_path / "weights.bin"
 
-    def full(file):
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     call = lambda: download_file(f"{server.url}/w", path, finish=full)  # noqa: E731
     fails(call, path, f"cannot write {path}: No space left", "make room")
-
-    def stopped(file):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        download_file(f"{server.url}/w", path, finish=stopped)
+        download_file(f"{server.url}/w", path, finish=Mock(side_effect=KeyboardInterrupt))
     assert not list(tmp_path.iterdir())
 
 
@@ -180,23 +175,20 @@ def test_download_qwen3_small(hub_server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "grpo_type, step, expected",
+    "grpo_type, step, folder",
     [
-        ("no_kl", "00050", "grpo_original_no_kl/qwen3-0.6B-rlvr-grpo-step00050.pth"),
-        ("no_kl", 9000, "grpo_original_no_kl/qwen3-0.6B-rlvr-grpo-step09000.pth"),
-        ("tracking", 450, "7_3_plus_tracking/checkpoints/qwen3-0.6B-rlvr-grpo-step00450.pth"),
-        ("clip_ratio", 50, "7_4_plus_clip_ratio/checkpoints/qwen3-0.6B-rlvr-grpo-step00050.pth"),
-        ("kl", 50, "7_5_plus_kl/checkpoints/qwen3-0.6B-rlvr-grpo-step00050.pth"),
-        (
-            "format_reward",
-            "00500",
-            "7_6_plus_format_reward/checkpoints/qwen3-0.6B-rlvr-grpo-step00500.pth",
-        ),
+        ("no_kl", "00050", "grpo_original_no_kl"),
+        ("no_kl", 9000, "grpo_original_no_kl"),
+        ("tracking", 450, "7_3_plus_tracking/checkpoints"),
+        ("clip_ratio", 50, "7_4_plus_clip_ratio/checkpoints"),
+        ("kl", 50, "7_5_plus_kl/checkpoints"),
+        ("format_reward", "00500", "7_6_plus_format_reward/checkpoints"),
     ],
 )
-def test_published_checkpoints(hub_server, tmp_path, grpo_type, step, expected):
+def test_published_checkpoints(hub_server, tmp_path, grpo_type, step, folder):
     """The scripts know where it is, and need no copy of 1.5 GB."""
     path = published_checkpoint(grpo_type, step, out_dir=tmp_path)
+    expected = f"{folder}/qwen3-0.6B-rlvr-grpo-step{int(step):05d}.pth"
     assert path == tmp_path / expected and path.read_bytes() == CONTENT
     assert list(tmp_path.rglob("*.pth")) == [path]
     root = "/rasbt/qwen3-from-scratch-grpo-checkpoints/resolve/main"

@@ -13,15 +13,10 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.gguf_files import TENSORS, convert_gguf
 from reasoning_from_scratch.files.tensor_files import to_hf_names
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.qwen3 import Qwen3Model, stretched
+from reasoning_from_scratch.qwen3 import stretched
+from tests.files.test_weights import LLAMA_3, make_model
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role + m.content + eos_token }}{% endfor %}"
-LLAMA_3 = {
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
 KINDS = {
     "llama": {"qk_norm": False, "norm_eps": 1e-5, "rope_base": 5e5, "rope_scaling": LLAMA_3},
     "qwen2": {"qk_norm": False, "qkv_bias": True},
@@ -44,16 +39,8 @@ def byte_level():
 
 
 def small(kind, **changes):
-    cfg = {"vocab_size": 320, "context_length": 128, "emb_dim": 64, "n_heads": 4, "n_layers": 2}
-    cfg |= {"hidden_dim": 96, "head_dim": 16, "n_kv_groups": 2, "rope_base": 1e6}
-    cfg |= {"dtype": torch.bfloat16, "tie_embeddings": True} | KINDS[kind] | changes
-    torch.manual_seed(3)
-    model = Qwen3Model(cfg)
-    with torch.no_grad():
-        for weight in model.parameters():
-            noise = torch.randn_like(weight)
-            weight.copy_(1 + 0.2 * noise if weight.dim() == 1 else 0.2 * noise)
-    return model.eval()
+    sizes = {"vocab_size": 320, "context_length": 128, "emb_dim": 64, "hidden_dim": 96}
+    return make_model(True, torch.bfloat16, **sizes | KINDS[kind] | changes)
 
 
 def write(path, model, kind, quantized=(), leave_out=(), **fields):

@@ -72,9 +72,8 @@ def test_what_cannot_be_computed_is_refused_before_its_weights_come(server, publ
     ],
 )
 def test_a_repository_without_what_it_takes(server, published, change, words):
-    for name, content in change.items():
-        published[name] = content
-    server.behaviors = [hub_with({n: c for n, c in published.items() if c is not ...})]
+    files = published | change
+    server.behaviors = [hub_with({n: c for n, c in files.items() if c is not ...})]
     with pytest.raises(UserError, match=words) as info:
         load_model_and_tokenizer(NAME)
     assert "\n" not in str(info.value)

@@ -42,10 +42,6 @@ def run(tmp_path):
     return path
 
 
-def forget_evaluations(run):
-    rewrite(run / "metrics.jsonl", lambda row: [row.pop(key, None) for key in ("eval_acc", BEFORE)])
-
-
 def rewrite(path, change):
     rows = read_lines(path)
     for row in rows:
@@ -61,7 +57,7 @@ def test_the_best_of_equal_ones_the_latest(run):
 
 
 def test_never_evaluated_the_last(run):
-    forget_evaluations(run)
+    rewrite(run / "metrics.jsonl", lambda row: [row.pop(key, None) for key in ("eval_acc", BEFORE)])
     place, words = said(run)
     assert place == "000004" and "taking" in words and "last weights" in words
 
@@ -131,28 +127,17 @@ def same(model, state):
 # ---- the commands
 
 
+SMALL = {"problems_per_step": 1, "rollouts": 2, "max_new_tokens": 4, "preflight": False}
+
+
 @pytest.fixture(scope="module")
 def tiny_run(tmp_path_factory):
     """Two steps of the tiny model, of which the first is said to have been the better one."""
     path = tmp_path_factory.mktemp("runs") / "mine"
-    train(
-        configure(
-            steps=2,
-            problems_per_step=1,
-            rollouts=2,
-            max_new_tokens=4,
-            save_every=1,
-            eval_every=1,
-            eval_limit=2,
-            preflight=False,
-            log_path=str(path),
-            lr=1e-3,
-            drop_uniform_groups=False,
-            kl="k3",
-            kl_coef=1.0,
-        ),
-        quiet=True,
-    )
+    evaluated = {"save_every": 1, "eval_every": 1, "eval_limit": 2}
+    moving = {"lr": 1e-3, "drop_uniform_groups": False, "kl": "k3", "kl_coef": 1.0}
+    config = configure(steps=2, log_path=str(path), **SMALL, **evaluated, **moving)
+    train(config, quiet=True)
     rewrite(path / "checkpoints.jsonl", lambda line: line.pop("eval_acc", None))
     rewrite(path / "metrics.jsonl", lambda row: row.update(eval_acc=0.5, eval_step=1))
     return path
@@ -186,21 +171,12 @@ def config_of(run):
 
 
 @pytest.mark.parametrize("option", ["model", "load_checkpoint_path"])
-def test_training_begins_with_the_best_save_and_keeps_to_it(option, tiny_run, tmp_path, caplog):
+def test_training_begins_with_the_best_save_and_keeps_to_it(option, tiny_run, tmp_path):
     """Later the source is said to be best elsewhere: the run that began with it does not follow."""
     source, run = tmp_path / "source", tmp_path / "run"
     shutil.copytree(tiny_run, source)
-    config = configure(
-        steps=1,
-        problems_per_step=1,
-        rollouts=2,
-        max_new_tokens=4,
-        eval_every=0,
-        preflight=False,
-        log_path=str(run),
-        lr=0.0,
-        **{option: str(source)},
-    )
+    beginning = {option: str(source), "log_path": str(run)}
+    config = configure(steps=1, eval_every=0, lr=0.0, **SMALL, **beginning)
     first = train(config, quiet=True)
     best = source / "checkpoints" / "000001"
     assert same(first.model, load_state(best)) and config_of(run)[option] == str(best)

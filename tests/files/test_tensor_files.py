@@ -4,11 +4,7 @@ import pytest
 import torch
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.weights import (
-    load_model_and_tokenizer,
-    load_state,
-    save_model,
-)
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_state, save_model
 from tests.files.test_weights import make_model, one_line
 
 

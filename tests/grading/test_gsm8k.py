@@ -15,16 +15,11 @@ from reasoning_from_scratch.problems import Problem
     "text, number",
     [
         ("48/2 = <<48/2=24.0>>24.0\n#### 24", "24"),
-        ("#### 1,234", "1234"),
-        ("#### -5 dollars", "-5"),
-        ("#### 3.5", "3.5"),
-        ("#### 7\n#### 8", "7"),
-        ("####7", None),
-        ("#### $7", None),
-        ("\\boxed{7}", None),
+        ("#### 1,234", "1234"), ("#### -5 dollars", "-5"), ("#### 3.5", "3.5"),
+        ("#### 7\n#### 8", "7"), ("####7", None), ("#### $7", None), ("\\boxed{7}", None),
         ("", None),
     ],
-)
+)  # fmt: skip
 def test_the_first_number_counts(text, number):
     assert number_after_hashes(text) == number
 
@@ -42,6 +37,7 @@ def test_it_is_compared_letter_by_letter():
     [
         ("24", "24"), ("+5", "5"), ("1.", "1"), ("-3", "-3"), ("1,000", "1000"), ("2.50", "2.50"),
         (" 7 ", "7"), (".5", ".5"), ("1/2", None), ("$5", None), ("x", None), ("", None),
+        ("3,5", None),
     ],
 )  # fmt: skip
 def test_answers_that_can_stand_there(answer, expected):
@@ -54,4 +50,3 @@ def test_only_the_commas_of_thousands_are_left_out():
     for text in ("3,5", "(1,2)", "x,y", "1,2345", "0,5"):
         assert without_thousands_commas(text) == text
     assert without_thousands_commas("-1,234,567") == "-1234567"
-    assert expected_number("1,234") == "1234" and expected_number("3,5") is None

@@ -5,13 +5,10 @@ import time
 
 import pytest
 
-from reasoning_from_scratch.grading import (
-    answer_verdict,
-    sympy_parser,
-)
+from reasoning_from_scratch.grading import answer_verdict, sympy_parser
 from tests.machine_speed import slowness
 
-SECONDS, MEGABYTES = 0.05, 50
+SECONDS = 0.05
 CODE = r"""
 __import__("os").system("touch hostile_was_here") ;; exec("open('hostile_was_here', 'w')")
 eval("1+1") ;; open("/etc/passwd").read() ;; lambda: 1 ;; ().__class__.__bases__ ;; os.system("id")
@@ -63,18 +60,8 @@ null
 [5) ;; (5]
 """
 ODD = [
-    "",
-    "\x00",
-    "5\x00",
-    "\ud800",
-    "5\ud800",
-    "\udfff\udfff",
-    "\u202e5",
-    "5\u202e",
-    "٥",
-    "𝟓",
-    "Ⅴ",
-]
+    "", "\x00", "5\x00", "\ud800", "5\ud800", "\udfff\udfff", "\u202e5", "5\u202e", "٥", "𝟓", "Ⅴ",
+]  # fmt: skip
 BRACKETS = [
     ("(", ")"), ("{", "}"), ("[", "]"), (r"\{", r"\}"), (r"\left(", r"\right)"), ("|", "|"),
     (r"\sqrt{", "}"), (r"\frac{1}{1+", "}"), ("x^{", "}"), (r"\text{", "}"), (r"\boxed{", "}"),
@@ -146,36 +133,22 @@ def test_against_texts_like_themselves():
     assert slow == []
 
 
-def test_nothing_is_printed_or_run(capfd, tmp_path, monkeypatch):
+def test_nothing_is_printed_run_or_evaluated(capfd, tmp_path, monkeypatch):
+    """Nor does anything call eval, exec or sympy's parsers."""
+    evaluated = []
+    for name in (
+        "builtins.eval",
+        "builtins.exec",
+        "sympy.sympify",
+        "sympy.parsing.sympy_parser.parse_expr",
+    ):
+        monkeypatch.setattr(name, lambda text, *given, **named: evaluated.append(text))
     monkeypatch.chdir(tmp_path)
     limit = sys.getrecursionlimit()
     for case in CASES:
-        answer_verdict(case, "5")
-        answer_verdict("5", case)
-    assert capfd.readouterr() == ("", "")
+        for truth in ("5", "x+5"):
+            answer_verdict(case, truth)
+            answer_verdict(truth, case)
+    assert evaluated == [] and capfd.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []
     assert sys.getrecursionlimit() == limit
-
-
-def test_no_evaluator_of_strings_is_called(monkeypatch):
-    """eval, exec, compile and sympy's parsers would fail this test if anything called them."""
-    import builtins
-
-    import sympy
-
-    def forbidden(*args, **kwargs):
-        raise AssertionError("a string was evaluated")
-
-    monkeypatch.setattr(builtins, "eval", forbidden)
-    monkeypatch.setattr(builtins, "exec", forbidden)
-    monkeypatch.setattr(sympy, "sympify", forbidden)
-    monkeypatch.setattr("sympy.parsing.sympy_parser.parse_expr", forbidden)
-    from reasoning_from_scratch.grading.limits import TooBig, Unparsed
-    from reasoning_from_scratch.grading.verdict import decide
-
-    for case in CASES:
-        if case and len(case) < 5_000:
-            try:
-                decide(case, "x+5")
-            except (TooBig, Unparsed, RecursionError):
-                pass

@@ -90,16 +90,8 @@ def test_identities_with_letters(left, right):
 
 
 def test_what_has_no_value():
-    for text in (
-        "1/0",
-        r"\frac{1}{\sqrt{8}-2\sqrt2}",
-        r"\ln 0",
-        r"0^{-1}",
-        r"\infty+1",
-        r"\tan 90^\circ",
-        r"\log_1 2",
-        "x",
-    ):
+    undefined = ["1/0", r"\frac{1}{\sqrt{8}-2\sqrt2}", r"\ln 0", r"0^{-1}", r"\infty+1", "x"]
+    for text in [*undefined, r"\tan 90^\circ", r"\log_1 2"]:
         with pytest.raises(Undefined):
             value(text)
     with pytest.raises(TooBig):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -125,10 +126,9 @@ def test_an_unreadable_truth_is_an_error():
 
 
 def test_a_bug_costs_one_verdict_not_the_run(monkeypatch):
-    def broken(pred, truth):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("reasoning_from_scratch.grading.verdict.decide", broken)
+    monkeypatch.setattr(
+        "reasoning_from_scratch.grading.verdict.decide", Mock(side_effect=ZeroDivisionError)
+    )
     assert answer_verdict("5", "5") == "unparsed"
 
 

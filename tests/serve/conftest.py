@@ -1,6 +1,5 @@
 """A server in a thread, for the real clients."""
 
-import socket
 import threading
 import time
 from dataclasses import dataclass
@@ -24,12 +23,6 @@ class Running:
         return self.tinker.worker
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """tiny-base, once for the tests of a file."""
@@ -40,16 +33,14 @@ def server(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("served")
     application = build(ServeOptions(log_path=str(folder), device="cpu", keep_samplers=3))
-    port = free_port()
-    config = uvicorn.Config(
-        application, port=port, log_level="warning", timeout_graceful_shutdown=1
-    )
+    config = uvicorn.Config(application, port=0, log_level="warning", timeout_graceful_shutdown=1)
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run)
     thread.start()
     while not running.started:
         assert thread.is_alive()
         time.sleep(0.01)
+    _, port = running.servers[0].sockets[0].getsockname()
     yield Running(f"http://127.0.0.1:{port}", application, folder)
     running.should_exit = True
     thread.join()

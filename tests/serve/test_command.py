@@ -9,6 +9,7 @@ import sys
 import httpx
 import pytest
 
+from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.serve.options import ServeOptions
 
@@ -54,91 +55,86 @@ def start(tmp_path):
         one.process.stdout.close()
 
 
-def training(service, tinker, path=None):
-    """A client, and a step that gives the loss before it."""
+@pytest.fixture
+def training():
+    """Begins to train: a client, and a step that gives the loss before it."""
+    tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
+    services = []
     data = [
         tinker.Datum(
             model_input=tinker.ModelInput.from_ints([1, 2, 3, 4]),
             loss_fn_inputs={"target_tokens": [2, 3, 4, 5], "weights": [1.0] * 4},
         )
     ]
-    if path:
-        client = service.create_training_client_from_state_with_optimizer(path).result()
-    else:
-        client = service.create_lora_training_client("tiny", rank=4, seed=2).result()
 
-    def step(passes=client.forward_backward):
-        if passes == client.forward:
-            return passes(data, "cross_entropy").result().metrics["loss:sum"]
-        passed = client.forward_backward(data, "cross_entropy")
-        client.optim_step(tinker.AdamParams(learning_rate=1e-2)).result()
-        return passed.result().metrics["loss:sum"]
+    def begin(server, path=None):
+        services.append(tinker.ServiceClient(base_url=server.address, api_key="tml-test"))
+        if path:
+            client = services[-1].create_training_client_from_state_with_optimizer(path).result()
+        else:
+            client = services[-1].create_lora_training_client("tiny", rank=4, seed=2).result()
 
-    return client, step
+        def step():
+            passed = client.forward_backward(data, "cross_entropy")
+            client.optim_step(tinker.AdamParams(learning_rate=1e-2)).result()
+            return passed.result().metrics["loss:sum"]
+
+        return client, step
+
+    yield begin
+    for service in services:
+        service.holder.close()
 
 
-def test_after_a_kill_the_client_goes_on_from_its_last_save(start):
-    tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
+def test_after_a_kill_the_client_goes_on_from_its_last_save(start, training):
     server = start()
-    service = tinker.ServiceClient(base_url=server.address, api_key="tml-test")
-    client, step = training(service, tinker)
+    client, step = training(server)
     step(), step()
     path = client.save_state("before").result().path
     uninterrupted = [step() for _ in range(3)]
     assert server.end(signal.SIGKILL)[0] == -signal.SIGKILL
-    service.holder.close()
-
-    with tinker.ServiceClient(base_url=start().address, api_key="tml-test") as again:
-        _, step = training(again, tinker, path)
-        assert [step() for _ in range(3)] == uninterrupted
+    _, step = training(start(), path)
+    assert [step() for _ in range(3)] == uninterrupted
 
 
-def test_ctrl_c_saves(start):
-    tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
+def test_ctrl_c_saves(start, training):
     server = start("--model", "mine=tiny", "tiny")
     names = [row["id"] for row in httpx.get(f"{server.address}/v1/models").json()["data"]]
     assert names == ["mine", "tiny"]
-    service = tinker.ServiceClient(base_url=server.address, api_key="tml-test")
-    client, step = training(service, tinker)
+    client, step = training(server)
     step(), step()
-    loss = step(client.forward)
     code, said = server.end(signal.SIGINT)
     assert code == 0 and said == "Stopped; what was learned is saved.\n"
-    service.holder.close()
-    with tinker.ServiceClient(base_url=start("--model", "tiny").address, api_key="tml-t") as again:
-        _, step = training(again, tinker, f"tinker://{client.model_id}/weights/last")
-        assert step() == pytest.approx(loss, abs=1e-5)
+    server = start("--model", "tiny")
+    _, step_anew = training(server)
+    step_anew(), step_anew()
+    _, step = training(server, f"tinker://{client.model_id}/weights/last")
+    assert step() == pytest.approx(step_anew(), abs=1e-5)
 
 
-def test_what_is_not_saved_at_the_end_is_told(start, tmp_path):
-    tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
+def test_what_is_not_saved_at_the_end_is_told(start, training, tmp_path):
     server = start()
-    service = tinker.ServiceClient(base_url=server.address, api_key="tml-test")
-    client, step = training(service, tinker)
+    client, step = training(server)
     step()
     folder = tmp_path / "served" / client.model_id.replace(":", "-")
     (folder / "checkpoints").write_text("no folder")
     code, said = server.end(signal.SIGINT)
-    service.holder.close()
     assert code == 1 and f"{client.model_id} is not saved: " in said
     assert said.endswith("Stopped.\n")
 
 
-def test_three_lines_say_what_to_do_and_one_server_has_a_folder(start, tmp_path):
+def test_three_lines_say_what_to_do_and_one_server_has_a_folder(start, tmp_path, capsys):
     server = start()
     assert server.said[0] == "loading tiny ...\n" and len(server.said) == 4
     assert f"TINKER_BASE_URL={server.address} TINKER_API_KEY=tml-" in server.said[2]
     assert f"OPENAI_BASE_URL={server.address}/v1 OPENAI_API_KEY=" in server.said[3]
     port = server.address.rpartition(":")[2]
-    for folder, words in ((tmp_path / "served", []), (tmp_path / "other", ["--port", port])):
-        done = subprocess.run(
-            [sys.executable, "-m", "reasoning_from_scratch", "serve", "--log-path", str(folder),
-             *words], capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 2 and "Traceback" not in done.stderr
-        assert (
-            "is being written by process" if not words else "choose another --port"
-        ) in done.stderr
+    for words, says in (
+        (["--log-path", str(tmp_path / "served")], "is being written by process"),
+        (["--log-path", str(tmp_path / "other"), "--port", port], "choose another --port"),
+    ):
+        assert cli.main(["serve", *words]) == 2
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

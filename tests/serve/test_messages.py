@@ -8,12 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.serve.messages import (
-    LossRequest,
-    SampleAnswer,
-    densified,
-    loss_answer,
-)
+from reasoning_from_scratch.serve.messages import LossRequest, SampleAnswer, densified, loss_answer
 
 tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
 

@@ -1,5 +1,7 @@
 """Rollouts that join a batch while others are drawn: the same tokens, and nothing read twice."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 
@@ -53,13 +55,10 @@ def test_whoever_joins_later_draws_what_generate_draws(engine, steps_between, mo
 
 
 def test_equal_prompts_that_wait_together_are_read_once(monkeypatch):
-    read = []
-    plainly = sampling._read_prompts
-    spy = lambda model, decoder, prompts, start: (  # noqa: E731
-        read.extend(prompts) or plainly(model, decoder, prompts, start)
-    )
+    spy = Mock(wraps=sampling._read_prompts)
     monkeypatch.setattr(sampling, "_read_prompts", spy)
     joined(small_model(), PROMPTS, Sampling(40, rollouts=4), 0, sampling.PLAIN_ENGINE)
+    read = [prompt for call in spy.call_args_list for prompt in call.args[2]]
     assert read == PROMPTS
 
 

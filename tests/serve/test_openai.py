@@ -1,8 +1,9 @@
 """OpenAI's own client against the server; and tokens in, tokens out."""
 
 import json
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -10,14 +11,12 @@ import torch
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
-from reasoning_from_scratch.fast.engine import generate
+from reasoning_from_scratch import Sampling, generate, load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
 from reasoning_from_scratch.problems import render_prompt
-from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.serve.body import Body
 from reasoning_from_scratch.serve.openai import Asked, Choice, conversation, tool_calls
 from reasoning_from_scratch.serve.worker import Stops
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 openai = pytest.importorskip("openai", reason="needs OpenAI's client")
@@ -40,7 +39,8 @@ def ours(count=1, max_new_tokens=60, **settings):
 
 def test_models(client):
     assert [model.id for model in client.models.list()] == ["tiny"]
-    assert client.models.retrieve("tiny").id == "tiny"
+    found = client.models.retrieve("tiny")
+    assert found.id == "tiny" and found.max_model_len == MODEL.cfg["context_length"]
     with pytest.raises(openai.NotFoundError, match="there is no model 'tini'"):
         client.models.retrieve("tini")
 
@@ -180,9 +180,7 @@ def test_whoever_hangs_up_frees_the_rows(server):
 
 
 def test_many_streams_at_once(server):
-    found = {}
-
-    def ask(number):
+    def whole_and_streamed(number):
         call = {"model": "tiny", "prompt": IDS[number % 3], "seed": number, "max_tokens": 40}
         whole = httpx.post(f"{server.address}/v1/completions", json=call, timeout=60).json()
         lines = httpx.post(
@@ -190,27 +188,17 @@ def test_many_streams_at_once(server):
         ).text.split("\n\n")
         pieces = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
         text = "".join(piece["choices"][0]["text"] for piece in pieces)
-        found[number] = text == whole["choices"][0]["text"]
+        return whole["choices"][0]["text"], text
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 12 and all(found.values())
+    with ThreadPoolExecutor(12) as pool:
+        for whole, streamed in pool.map(whole_and_streamed, range(12)):
+            assert whole == streamed
 
 
 def test_characters_of_several_tokens_come_whole():
-    class Bytes:
-        """A tokenizer whose tokens are bytes."""
-
-        def decode(self, ids):
-            return bytes(ids).decode(errors="replace")
-
-    class Base:
-        tokenizer = Bytes()
-
-    asked = Asked(Base(), None, "x", [[1]], 1, 9, {"stops": Stops(frozenset(), ("END",))}, [[1]])
+    of_bytes = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace"))
+    base, params = SimpleNamespace(tokenizer=of_bytes), {"stops": Stops(frozenset(), ("END",))}
+    asked = Asked(base, None, "x", [[1]], 1, 9, params, [[1]])
     choice = Choice(asked)
     pieces = [choice.read(byte) for byte in "für €5 EN und".encode()]
     assert "".join(pieces) == "für €5 EN und"[:-2] and "\ufffd" not in "".join(pieces)
@@ -225,52 +213,41 @@ def test_calls_of_tools():
     assert json.loads(call["function"]["arguments"]) == {"a": [1, {"b": 2}]}
 
 
-class Reasoning:
-    """A base with a chat template."""
-
-    name, tokenizer = "tiny-reasoning", load_tokenizer_only("tiny-reasoning")
-
-
 def test_a_conversation_is_put_as_the_model_was_trained():
+    tokenizer = load_tokenizer_only("tiny-reasoning")
+
     def put(*messages, **more):
         said = [{"role": role, "content": content} for role, content in messages]
-        return conversation(Body({"messages": said} | more), Reasoning(), None)
+        base = SimpleNamespace(name="tiny-reasoning", tokenizer=tokenizer)
+        return conversation(Body({"messages": said} | more), base, None)
 
     one = [{"type": "text", "text": "1 + "}, {"type": "text", "text": "1"}]
-    assert put(("user", one)) == Reasoning.tokenizer.wrap_chat("1 + 1")
+    assert put(("user", one)) == tokenizer.wrap_chat("1 + 1")
     talk = put(("user", "1 + 1"), ("assistant", "<think>x</think>2"), ("user", "2 + 2"))
-    assert talk == Reasoning.tokenizer.wrap_chat("2 + 2", [("1 + 1", "<think>x</think>2")])
+    assert talk == tokenizer.wrap_chat("2 + 2", [("1 + 1", "<think>x</think>2")])
     assert put(("system", "Be brief."), ("user", "1")).startswith("<|im_start|>system\nBe brief.")
     quiet = put(("user", "1"), chat_template_kwargs={"enable_thinking": False})
     assert quiet.endswith("<think>\n\n</think>\n\n")
 
 
+def with_template(template):
+    tokenizer = SimpleNamespace(chat_template=template, named_tokens={})
+    return SimpleNamespace(name="x", tokenizer=tokenizer)
+
+
 def test_calls_come_back_as_the_model_wrote_them():
     """Hermes' and Qwen2.5's templates write a call's arguments as JSON, and so expect an object."""
-
-    class Base:
-        name = "x"
-
-        class tokenizer:
-            chat_template = "{% for m in messages %}{% for c in m.tool_calls or [] %}"
-            chat_template += "{{ c.function | tojson }}{% endfor %}{% endfor %}"
-            named_tokens: dict = {}
-
+    template = "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+    template += "{{ c.function | tojson }}{% endfor %}{% endfor %}"
     written = '{"name": "find", "arguments": {"word": "thé", "n": 2}}'
     calls, _ = tool_calls(f"<tool_call>{written}</tool_call>")
     strange = {"type": "function", "function": {"name": "find", "arguments": "no JSON"}}
     said = [{"role": "assistant", "content": None, "tool_calls": [*calls, strange]}]
-    found = conversation(Body({"messages": said}), Base(), None)
+    found = conversation(Body({"messages": said}), with_template(template), None)
     assert found == written + '{"name": "find", "arguments": "no JSON"}'
 
 
 def test_tools_reach_the_template():
-    class Base:
-        name = "x"
-
-        class tokenizer:
-            chat_template = "{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
-            named_tokens: dict = {}
-
+    base = with_template("{% for tool in tools %}{{ tool | tojson }}{% endfor %}")
     body = Body({"messages": [{"role": "user", "content": "1"}]})
-    assert json.loads(conversation(body, Base(), [{"name": "add"}])) == {"name": "add"}
+    assert json.loads(conversation(body, base, [{"name": "add"}])) == {"name": "add"}

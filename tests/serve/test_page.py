@@ -1,17 +1,17 @@
 """The page at `/`, and that no text of a client or of a model acts on it."""
 
 import re
-import subprocess
-import sys
 
 import httpx
 import pytest
+
+from reasoning_from_scratch.commands import cli
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def trained(server):
     with tinker.ServiceClient(
         base_url=server.address, api_key="tml-test", display_name="<script>alert(1)</script>"
@@ -57,20 +57,17 @@ def test_what_is_not_there(server, trained):
         assert httpx.get(f"{server.address}/{path}").status_code == 404
 
 
-def test_rfs_report_reads_the_folder(server, trained):
+def test_rfs_report_reads_the_folder(server, trained, capsys):
     folder = server.tinker.models.trained[trained].folder
-    command = [sys.executable, "-m", "reasoning_from_scratch", "report", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "report.html" in done.stdout
+    assert cli.main(["report", str(folder)]) == 0
+    assert "report.html" in capsys.readouterr().out
     page = (folder / "train_iteration_000000.html").read_text()
     assert "loss now, 1 step later" in page
     assert "train_iteration_000000.html" in (folder / "report.html").read_text()
 
 
-def test_rfs_evaluate_measures_a_save(server, trained):
+def test_rfs_evaluate_measures_a_save(server, trained, capsys):
     folder = server.tinker.models.trained[trained].folder
-    command = [sys.executable, "-m", "reasoning_from_scratch", "evaluate", "--model", str(folder)]
-    done = subprocess.run([*command, "--limit", "2"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "accuracy" in done.stdout and "None" not in done.stdout
+    assert cli.main(["evaluate", "--model", str(folder), "--limit", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "accuracy" in said and "None" not in said

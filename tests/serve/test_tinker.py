@@ -8,16 +8,13 @@ import httpx
 import pytest
 import torch
 
-from reasoning_from_scratch.fast.engine import generate
+from reasoning_from_scratch import Sampling, generate, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
-from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.serve.data import loss_of, rollouts_of
 from reasoning_from_scratch.serve.messages import Datum
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 pytest.importorskip("starlette", reason="needs the extra serve")
@@ -34,6 +31,16 @@ def service(server):
     client = tinker.ServiceClient(base_url=server.address, api_key="tml-test")
     yield client
     client.close("success").result()
+
+
+@pytest.fixture
+def sampler(service):
+    return service.create_sampling_client(base_model="tiny").result()
+
+
+@pytest.fixture
+def client(service):
+    return service.create_lora_training_client("tiny", rank=4).result()
 
 
 def inputs(ids):
@@ -69,8 +76,13 @@ def rl_data(sampler, count=2):
     ]
 
 
-def test_what_is_sampled_is_what_generate_samples(service):
-    sampler = service.create_sampling_client(base_model="tiny").result()
+def learn(client, data=None):
+    """One update."""
+    client.forward_backward(data or [datum(PROMPTS[0], [5], [-1.0], 1.0)], "ppo").result()
+    client.optim_step(ADAM).result()
+
+
+def test_what_is_sampled_is_what_generate_samples(sampler):
     # The first sampler of a session, its requests 0, 1, ...: the streams (0, number).
     sampling = Sampling(60, rollouts=2, seed=0)
     groups = generate(MODEL, PROMPTS, sampling, stop_ids=stop_ids_of(TOKENIZER))
@@ -81,8 +93,8 @@ def test_what_is_sampled_is_what_generate_samples(service):
         assert found.stop_reason == rollout.stop_reason
 
 
-def test_a_run_repeated_draws_the_same_whatever_the_timing(server, service):
-    first = answers(service.create_sampling_client(base_model="tiny").result(), 3)
+def test_a_run_repeated_draws_the_same_whatever_the_timing(server, sampler):
+    first = answers(sampler, 3)
     with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as again:
         sampler = again.create_sampling_client(base_model="tiny").result()
         asked = types.SamplingParams(max_tokens=60)
@@ -92,14 +104,12 @@ def test_a_run_repeated_draws_the_same_whatever_the_timing(server, service):
     assert [list(s.tokens) for _, s in first] == [list(s.tokens) for s in slowly]
 
 
-def test_a_seed_gives_the_same_answer_again(service):
-    sampler = service.create_sampling_client(base_model="tiny").result()
+def test_a_seed_gives_the_same_answer_again(sampler):
     found = [answers(sampler, seed=5, prompts=PROMPTS[:1]) for _ in range(2)]
     assert [list(s.tokens) for _, s in found[0]] == [list(s.tokens) for _, s in found[1]]
 
 
-def test_logprobs_of_a_prompt(service):
-    sampler = service.create_sampling_client(base_model="tiny").result()
+def test_logprobs_of_a_prompt(sampler):
     ids = PROMPTS[0]
     logprobs = MODEL(torch.tensor([ids]))[0].log_softmax(-1).detach()  # (T, V)
     own = logprobs[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
@@ -133,8 +143,7 @@ def test_logprobs_of_a_prompt(service):
     assert scores.to_torch()[0, 0] == pytest.approx(logprobs[0, drawn[0, 0]].item(), abs=1e-4)
 
 
-def test_stops(service):
-    sampler = service.create_sampling_client(base_model="tiny").result()
+def test_stops(sampler):
     (_, whole) = answers(sampler, 1, PROMPTS[:1], seed=1)[0]
     text = TOKENIZER.decode(list(whole.tokens))
     assert whole.stop_reason == "stop" and whole.tokens[-1] in stop_ids_of(TOKENIZER)
@@ -148,14 +157,14 @@ def test_stops(service):
     assert endless.stop_reason == "length" and len(endless.tokens) == 60
 
 
-def test_training_is_ours(service):
+def test_training_is_ours(service, sampler):
     """Three updates by the client are three updates of a policy in this process."""
     client = service.create_lora_training_client("tiny", rank=0).result()
     model, _ = load_model_and_tokenizer("tiny")
     optimizer = AdamW(model, ADAM.beta1, ADAM.beta2)
     optimizer.epsilon = ADAM.eps
     policy = LocalPolicy(model, optimizer, None, packed_logprobs)
-    data = rl_data(service.create_sampling_client(base_model="tiny").result())
+    data = rl_data(sampler)
     ours = [
         Datum(d.model_input.to_ints(), {k: v.to_numpy() for k, v in d.loss_fn_inputs.items()})
         for d in data
@@ -174,9 +183,9 @@ def test_training_is_ours(service):
 
 
 @pytest.mark.parametrize("rank", [0, 8])
-def test_the_client_goes_on_from_a_save_exactly(service, rank):
+def test_the_client_goes_on_from_a_save_exactly(service, rank, sampler):
     client = service.create_lora_training_client("tiny", rank=rank, seed=3).result()
-    data = rl_data(service.create_sampling_client(base_model="tiny").result())
+    data = rl_data(sampler)
 
     def step(client):
         passed = client.forward_backward(data, "importance_sampling")
@@ -194,9 +203,8 @@ def test_the_client_goes_on_from_a_save_exactly(service, rank):
     assert losses[0] == after[0] and losses[1:] != after[1:]
 
 
-def test_forward_changes_nothing_and_a_custom_loss_trains(service):
-    client = service.create_lora_training_client("tiny", rank=4).result()
-    data = rl_data(service.create_sampling_client(base_model="tiny").result(), 1)
+def test_forward_changes_nothing_and_a_custom_loss_trains(sampler, client):
+    data = rl_data(sampler, 1)
     first = client.forward(data, "importance_sampling").result()
     assert client.optim_step(ADAM).result().metrics["grad_norm:mean"] == 0
 
@@ -213,14 +221,12 @@ def test_forward_changes_nothing_and_a_custom_loss_trains(service):
     assert now > then
 
 
-def test_snapshots_stay_as_they_were(server, service):
-    client = service.create_lora_training_client("tiny", rank=4).result()
+def test_snapshots_stay_as_they_were(server, service, client):
     before = client.save_weights_and_get_sampling_client().result()
     data = rl_data(before, 1)
     ids = PROMPTS[0]
     was = before.compute_logprobs(inputs(ids)).result()
-    client.forward_backward(data, "importance_sampling").result()
-    client.optim_step(ADAM).result()
+    learn(client, data)
     after = client.save_weights_and_get_sampling_client().result()
     named = client.save_weights_for_sampler("mine").result().path
     assert before.compute_logprobs(inputs(ids)).result() == was
@@ -236,8 +242,7 @@ def test_snapshots_stay_as_they_were(server, service):
         before.compute_logprobs(inputs(ids)).result()
 
 
-def test_saves_are_listed_and_deleted(server, service):
-    client = service.create_lora_training_client("tiny", rank=4).result()
+def test_saves_are_listed_and_deleted(server, service, client):
     rest = tinker.RestClient(base_url=server.address, api_key="tml-test")
     kept = client.save_state("kept", ttl_seconds=7200, user_metadata={"a": "b"}).result().path
     gone = client.save_state("gone").result().path
@@ -264,8 +269,7 @@ def test_saves_are_listed_and_deleted(server, service):
     ]
 
 
-def test_a_save_expires(server, service):
-    client = service.create_lora_training_client("tiny", rank=4).result()
+def test_a_save_expires(server, client):
     path = client.save_state("soon", ttl_seconds=3600).result().path
     models = server.tinker.models
     models.expire(path, time.time() - 1)
@@ -275,17 +279,15 @@ def test_a_save_expires(server, service):
     assert not place.exists() and not models.saves_of(client.model_id)
 
 
-def test_what_is_wrong_reaches_the_client_as_a_sentence(service):
+def test_what_is_wrong_reaches_the_client_as_a_sentence(service, sampler, client):
     with pytest.raises(tinker.BadRequestError, match="did you mean 'tiny'"):
         service.create_lora_training_client("tini").result()
     with pytest.raises(tinker.BadRequestError, match="LoRA goes on attention, on the MLP"):
         service.create_lora_training_client("tiny", train_mlp=False, train_attn=False).result()
-    sampler = service.create_sampling_client(base_model="tiny").result()
     for ids, message in (([5000], "outside of the model's vocabulary"), ([], "has no tokens"),
                          ([1] * 600, "600 tokens; the model reads 512")):  # fmt: skip
         with pytest.raises(tinker.BadRequestError, match=message):
             sampler.sample(inputs(ids), 1, types.SamplingParams()).result()
-    client = service.create_lora_training_client("tiny", rank=4).result()
     data = rl_data(sampler, 1)
     for loss, message in (
         ("gspo", "there is no loss 'gspo'"),
@@ -315,8 +317,7 @@ def with_an_image():
         lambda client: client.forward_backward([with_an_image()], "cross_entropy"),
     ],
 )
-def test_after_a_refused_call_the_next_ones_do_not_wait_for_it(service, refused):
-    client = service.create_lora_training_client("tiny", rank=4).result()
+def test_after_a_refused_call_the_next_ones_do_not_wait_for_it(refused, client):
     with pytest.raises((tinker.BadRequestError, tinker.RequestFailedError)):
         refused(client).result(timeout=60)
     learned = datum(PROMPTS[0], [5, 6], [-1.0, -1.0], 1.0)
@@ -331,8 +332,7 @@ def test_a_save_is_loaded_only_where_all_of_it_fits(service, other):
         client.load_state(saved.path).result()
 
 
-def test_most_likely_tokens_are_those_of_the_distribution_drawn_from(server, service):
-    sampler = service.create_sampling_client(base_model="tiny").result()
+def test_most_likely_tokens_are_those_of_the_distribution_drawn_from(sampler):
     asked = types.SamplingParams(max_tokens=20, top_p=0.8, seed=1)
     call = sampler.sample(inputs(PROMPTS[0]), 1, asked, topk_sample_logprobs=5).result()
     (found,) = call.sequences
@@ -343,9 +343,9 @@ def test_most_likely_tokens_are_those_of_the_distribution_drawn_from(server, ser
         assert sum(math.exp(value) for value in values.values()) < 1 + 1e-5
 
 
-def test_parts_of_one_call_may_come_in_any_order(service, monkeypatch):
+def test_parts_of_one_call_may_come_in_any_order(service, monkeypatch, sampler):
     client = service.create_lora_training_client("tiny", rank=0).result()
-    data = rl_data(service.create_sampling_client(base_model="tiny").result())
+    data = rl_data(sampler)
     whole = client.forward_backward(data, "importance_sampling").result()
     few = client.holder._client_config.model_copy(update={"fwdbwd_max_chunk_len": 2})
     monkeypatch.setattr(client.holder, "_client_config", few)
@@ -355,8 +355,7 @@ def test_parts_of_one_call_may_come_in_any_order(service, monkeypatch):
         assert torch.allclose(one["logprobs"].to_torch(), other["logprobs"].to_torch(), atol=1e-4)
 
 
-def test_what_is_sent_twice_is_computed_once(server, service):
-    client = service.create_lora_training_client("tiny", rank=4).result()
+def test_what_is_sent_twice_is_computed_once(server, client):
     call = {"model_id": client.model_id, "seq_id": 1, "adam_params": {}}
     found = [httpx.post(f"{server.address}/api/v1/optim_step", json=call).json() for _ in range(3)]
     assert found[0] == found[1] == found[2]
@@ -364,8 +363,7 @@ def test_what_is_sent_twice_is_computed_once(server, service):
     assert server.tinker.models.trained[client.model_id].moves == 1
 
 
-def test_many_at_once_share_a_batch(server, service):
-    sampler = service.create_sampling_client(base_model="tiny").result()
+def test_many_at_once_share_a_batch(server, sampler):
     futures = [
         sampler.sample(inputs(PROMPTS[i % 4]), 1, types.SamplingParams(max_tokens=40))
         for i in range(48)
@@ -377,9 +375,9 @@ def test_many_at_once_share_a_batch(server, service):
     assert most > 24 and all(len(f.result().sequences[0].tokens) for f in futures)
 
 
-def test_several_clients_train_at_once(service):
+def test_several_clients_train_at_once(service, sampler):
     clients = [service.create_lora_training_client("tiny", rank=r).result() for r in (0, 4, 4)]
-    data = rl_data(service.create_sampling_client(base_model="tiny").result(), 1)
+    data = rl_data(sampler, 1)
 
     def steps(client):
         found = []
@@ -399,8 +397,7 @@ def test_what_cannot_be_saved_is_kept_and_tried_again(server, caplog):
     with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
         clients = [service.create_lora_training_client("tiny", rank=4).result() for _ in range(2)]
         for client in clients:
-            client.forward_backward([datum(PROMPTS[0], [5], [-1.0], 1.0)], "ppo").result()
-            client.optim_step(ADAM).result()
+            learn(client)
         bad, good = (client.model_id for client in clients)
         in_the_way = server.folder / bad.replace(":", "-") / "checkpoints"
         in_the_way.write_text("no folder")
@@ -419,10 +416,7 @@ def test_a_session_that_ends_frees_what_it_held(server):
     with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
         client = service.create_lora_training_client("tiny", rank=4).result()
         client.save_weights_and_get_sampling_client().result()
-        client.forward_backward(
-            rl_data(service.create_sampling_client(base_model="tiny").result(), 1), "ppo"
-        ).result()
-        client.optim_step(ADAM).result()
+        learn(client)
         model_id = client.model_id
     assert model_id not in models.trained
     session = model_id.partition(":")[0]
@@ -437,24 +431,20 @@ def test_a_save_of_its_own_stays_when_a_client_leaves(server):
     models = server.tinker.models
     with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
         client = service.create_lora_training_client("tiny", rank=4).result()
-        data = rl_data(service.create_sampling_client(base_model="tiny").result(), 1)
         client.save_state("last").result()
-        client.forward_backward(data, "ppo").result()
-        client.optim_step(ADAM).result()
+        learn(client)
         model_id = client.model_id
     saved = {save.name: save.batch for save in models.saves_of(model_id)}
     assert saved == {"last": 0, "last_": 1}
 
 
-def test_a_sampling_client_never_answers_with_other_weights(service):
-    client = service.create_lora_training_client("tiny", rank=4).result()
+def test_a_sampling_client_never_answers_with_other_weights(service, client):
     path = client.save_weights_for_sampler("a").result().path
     sampler = service.create_sampling_client(model_path=path).result()
     before = sampler.compute_logprobs(inputs(PROMPTS[0])).result()
     client.save_weights_for_sampler("a").result()  # the same weights
     assert sampler.compute_logprobs(inputs(PROMPTS[0])).result() == before
-    client.forward_backward([datum(PROMPTS[0], [5], [-1.0], 1.0)], "ppo").result()
-    client.optim_step(ADAM).result()
+    learn(client)
     client.save_weights_for_sampler("a").result()
     with pytest.raises(tinker.BadRequestError, match="was saved anew"):
         sampler.compute_logprobs(inputs(PROMPTS[0])).result()
@@ -462,8 +452,7 @@ def test_a_sampling_client_never_answers_with_other_weights(service):
     assert again.compute_logprobs(inputs(PROMPTS[0])).result() != before
 
 
-def test_a_call_whose_turn_never_comes_ends_with_the_model(server, service):
-    client = service.create_lora_training_client("tiny", rank=4).result()
+def test_a_call_whose_turn_never_comes_ends_with_the_model(server, client):
     api, asked = f"{server.address}/api/v1", {"model_id": client.model_id}
     late = httpx.post(f"{api}/optim_step", json=asked | {"seq_id": 5, "adam_params": {}}).json()
     assert httpx.post(f"{api}/unload_model", json=asked).is_success
@@ -471,16 +460,14 @@ def test_a_call_whose_turn_never_comes_ends_with_the_model(server, service):
     assert "was unloaded" in told.text
 
 
-def test_a_gradient_does_not_outlive_the_weights_it_is_of(service):
-    client = service.create_lora_training_client("tiny", rank=4).result()
+def test_a_gradient_does_not_outlive_the_weights_it_is_of(client):
     path = client.save_state("a").result().path
     client.forward_backward([datum(PROMPTS[0], [5], [-1.0], 1.0)], "ppo").result()
     client.load_state(path).result()
     assert client.optim_step(ADAM).result().metrics["grad_norm:mean"] == 0
 
 
-def test_openais_calls_take_the_path_of_a_save(server, service):
-    client = service.create_lora_training_client("tiny", rank=4).result()
+def test_openais_calls_take_the_path_of_a_save(server, client):
     path = client.save_weights_for_sampler("a").result().path
     asked = {"prompt": PROMPTS[0], "max_tokens": 8, "temperature": 0}
     found = [

@@ -1,11 +1,9 @@
 """Tokens in, tokens out, as the training client of verifiers has it (seen with 0.4.0); and why the
 text of an answer is not tokenized a second time."""
 
-import math
 import re
 import runpy
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
@@ -13,20 +11,17 @@ import torch
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
-from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch import Rollout, TrainConfig, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
-from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.tasks.problem_sets import load_problems
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[2]
 MODEL, TOKENIZER = load_model_and_tokenizer("tiny")
 PROMPT = TOKENIZER.encode(render_prompt(load_problems("tiny", limit=1)[0].problem))
 
 
 def generated(server, seed, **settings):
-    """Tokens and log-probabilities of an answer, asked for as verifiers asks."""
+    """An answer, asked for as verifiers asks."""
     params = {
         "temperature": 1.0, "max_tokens": 60, "seed": seed, "stop_token_ids": [7], "logprobs": 1,
         "skip_special_tokens": False, "routed_experts_prompt_start": 3,
@@ -39,18 +34,7 @@ def generated(server, seed, **settings):
     )
     assert answer.status_code == 200, answer.text
     (choice,) = answer.json()["choices"]
-    return choice["token_ids"], choice
-
-
-def test_the_answer_is_one_that_its_client_takes(server):
-    """It refuses log-probabilities that are missing, not finite, or of other tokens."""
-    tokens, choice = generated(server, 0)
-    content = choice["logprobs"]["content"]
-    assert [one["token"] for one in content] == [f"token_id:{token}" for token in tokens]
-    assert all(math.isfinite(one["logprob"]) and one["logprob"] != -9999 for one in content)
-    assert choice["finish_reason"] in ("stop", "length")
-    (row,) = httpx.get(f"{server.address}/v1/models").json()["data"]
-    assert row["id"] == "tiny" and row["max_model_len"] == MODEL.cfg["context_length"]
+    return choice
 
 
 def test_tokens_are_kept_as_they_were_sampled(server):
@@ -60,7 +44,8 @@ def test_tokens_are_kept_as_they_were_sampled(server):
     policy = LocalPolicy(MODEL, config=TrainConfig(temperature=3.0))
     others = 0
     for seed in range(12):
-        tokens, choice = generated(server, seed, temperature=3.0)
+        choice = generated(server, seed, temperature=3.0)
+        tokens = choice["token_ids"]
         record = [one["logprob"] for one in choice["logprobs"]["content"]]
         again = TOKENIZER.encode(TOKENIZER.decode(tokens), chat_wrapped=False)
         (now,) = policy.logprobs([Rollout(prompt_ids=PROMPT, response_ids=tokens, logprobs=record)])

@@ -4,6 +4,7 @@ gives; and nobody is trained on, or counts, what it wrote."""
 import json
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,8 +15,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
 from toy import toy_config, toy_policy, toy_problems, train
 
-from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch import TrainConfig, evaluate
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -23,8 +23,8 @@ from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.rollouts import Group, make_batch
 from reasoning_from_scratch.sampling import (
     PLAIN_ENGINE,
+    Partner,
     Sampling,
-    SamplingEngine,
     generate,
     sample_next_token,
     stream_key,
@@ -51,37 +51,27 @@ from reasoning_from_scratch.trainer import loss_denominator, prepared_update
         ("-(2-5)*+4", "12"),
         ("7//2", "3"),
         ("9" * 50 + "*" + "9" * 49, str(int("9" * 50) * int("9" * 49))),
-        ("1e3", None),
-        ("2**3", None),
-        ("2** 3", None),
-        ("2 * *3", None),
-        ("1/0", None),
-        ("2+", None),
-        ("(2", None),
-        ("2)(3", None),
-        ("(2)(3)", None),
-        ("...", None),
-        ("()", None),
-        ("", None),
-        ("  ", None),
-        (",", None),
-        ("007", None),
-        ("$5*2", None),
-        ("5%2", None),
-        ("x*2", None),
-        ("__import__('os')", None),
-        ("'a'*99", None),
-        ("٣+٤", None),
-        ("1+\n1", None),
-        ("(" * LONGEST, None),
         ("-" * (LONGEST - 1) + "1", "-1"),
-        ("1" * (LONGEST + 1), None),
     ],
 )
 def test_it_prints_what_python_prints(text, result):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert calculated(text) == result
+
+
+NO_CALCULATIONS = [
+    "1e3", "2**3", "2** 3", "2 * *3", "1/0", "2+", "(2", "2)(3", "(2)(3)", "...", "()", "", "  ",
+    ",", "007", "$5*2", "5%2", "x*2", "__import__('os')", "'a'*99", "٣+٤", "1+\n1", "(" * LONGEST,
+    "1" * (LONGEST + 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_CALCULATIONS)
+def test_what_is_no_calculation(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert calculated(text) is None
 
 
 @given(st.text("0123456789+-*/.() ", max_size=12))
@@ -122,19 +112,7 @@ def tokenizer(tmp_path_factory) -> Qwen3Tokenizer:
         ("<<1+1=2>> and <<2+2=", "4>>"),
         ("<<<<2+2=", "4>>"),
         ("<|python_start|>48/2<|python_end|>", "<|output_start|>24.0<|output_end|>"),
-        ("48/2=", ""),
-        ("<<48/2", ""),
-        ("<<48/2=2", ""),
-        ("<<48/2==", ""),
-        ("<<1+1=2>>=", ""),
-        ("<48/2=", ""),
-        ("<<x=", ""),
-        ("<<=", ""),
-        ("<<1/0=", ""),
-        ("48/2<|python_end|>", ""),
-        ("<|python_start|>abc<|python_end|>", ""),
         ("<<" + "1+" * 49 + "1=", "50>>"),
-        ("<<" + "1+" * 50 + "1=", ""),
     ],
 )
 def test_which_answers_call_it(tokenizer, text, follows):
@@ -143,7 +121,18 @@ def test_which_answers_call_it(tokenizer, text, follows):
     assert tokenizer.decode(said) == follows
 
 
-# ---- in a batch
+NO_CALLS = [
+    "48/2=", "<<48/2", "<<48/2=2", "<<48/2==", "<<1+1=2>>=", "<48/2=", "<<x=", "<<=", "<<1/0=",
+    "48/2<|python_end|>", "<|python_start|>abc<|python_end|>", "<<" + "1+" * 50 + "1=",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_CALLS)
+def test_which_answers_do_not_call_it(tokenizer, text):
+    assert Calculator(tokenizer).hear(tokenizer.encode(text), stopped=False) == []
+
+
+# ---- in a batch: the calculator, and a partner that replies to each turn
 
 
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10], [11, 12]]
@@ -151,109 +140,109 @@ POLICIES = [(1.0, 1.0, 0), (0.9, 0.95, 0), (1.0, 1.0, 50)]  # temperature, top_p
 FITS_C = {"emb_dim": 32, "head_dim": 16, "hidden_dim": 64}  # whole registers
 
 
+class Counting(Partner):
+    """After each turn it says as many tokens as the turn had, and one more; after the third it is
+    silent."""
+
+    def __init__(self):
+        self.turns = self.start = 0
+
+    def hear(self, response_ids, stopped):
+        if not stopped:
+            return []
+        self.turns += 1
+        said = [(token + 1) % 12 + 1 for token in response_ids[self.start :]] + [self.turns]
+        self.start = len(response_ids) + len(said)
+        return said if self.turns < 3 else []
+
+    def leave(self, rollout):
+        rollout.turns = self.turns
+
+
 def calling_model(**sizes):
     """All tokens are about equally likely: one in thirty is a call that is answered."""
     return small_model(VOCABULARY, sharpness=1.0, **sizes)
 
 
-def drawn(tokenizer, policy, rows=64, count=5, engine=FAST, model=None):
+def drawn(partner, policy, stops=(END,), limit=40, rows=64, engine=FAST, model=None):
     temperature, top_p, top_k = policy
     asked = Sampling(
-        40, temperature, top_p, top_k, rollouts=count, seed=3, sample_rows=rows,
-        calculator=True, keep_sampling_mask=top_p < 1 or top_k > 0,
+        limit, temperature, top_p, top_k, rollouts=5, seed=3, sample_rows=rows,
+        keep_sampling_mask=top_p < 1 or top_k > 0,
     )  # fmt: skip
-    engine = replace(engine, partner=lambda number: Calculator(tokenizer))
-    model = model or calling_model()
-    return generate(model, PROMPTS, asked, stop_ids={END}, engine=engine)
+    engine = replace(engine, partner=lambda number: partner())
+    return generate(model or calling_model(), PROMPTS, asked, stop_ids=set(stops), engine=engine)
 
 
 @torch.no_grad()
-def plainly(model, prompt, number, rollout, limit, policy, calculator):
-    """No batch, no cache: (ids, places of forced ones, log-probabilities)."""
-    new, forced, logprobs = [], [], []
+def plainly(model, prompt, number, rollout, partner, policy, stops, limit):
+    """No batch, no cache: (ids, places of forced ones, whether it ended, log-probabilities)."""
+    new, forced, logprobs, ended = [], [], [], False
     key = stream_key(3, 0, number, rollout)
-    while len(new) < limit and not (new and new[-1] == END):
+    while len(new) < limit and not ended:
         u = uniform_at(key, torch.tensor([len(new)]))
         draw = sample_next_token(model(torch.tensor([prompt + new]))[:, -1], u, *policy)
         new.append(draw.tokens.item())
         logprobs.append(draw.logprobs.item())
-        said = calculator.hear(new, stopped=new[-1] == END)
+        said = partner.hear(new, stopped=new[-1] in stops)
+        ended = new[-1] in stops and not said
         if said and len(new) + len(said) >= limit:  # nothing could be drawn after it
             break
         forced += range(len(new), len(new) + len(said))
         logprobs += [0.0] * len(said)
         new += said
-    return new, forced, logprobs
+    return new, forced, ended, logprobs
 
 
 @pytest.mark.parametrize(
-    "kind, policy",
+    "kind, policy, replies, limit",
     [
-        ("plain", POLICIES[0]),
-        ("plain", POLICIES[1]),
-        ("fast", POLICIES[2]),
-        ("in C", POLICIES[0]),
-        ("in C", POLICIES[1]),
-        ("bursts", POLICIES[1]),
+        ("plain", POLICIES[0], False, 40),
+        ("plain", POLICIES[1], False, 40),
+        ("fast", POLICIES[2], False, 40),
+        ("in C", POLICIES[0], False, 40),
+        ("in C", POLICIES[1], False, 40),
+        ("bursts", POLICIES[1], False, 40),
+        ("plain", POLICIES[0], True, 60),
+        ("fast", POLICIES[0], True, 12),  # many replies do not fit
+        ("fast", POLICIES[1], True, 60),
+        ("in C", POLICIES[0], True, 60),
+        ("in C", POLICIES[1], True, 60),
     ],
 )
-def test_a_batch_gives_what_plain_sampling_gives(tokenizer, policy, kind, monkeypatch):
+def test_a_batch_gives_what_plain_sampling_gives(tokenizer, kind, policy, replies, limit):
     """Whoever computes, however many rows, whoever else is in them; cut off in a result too."""
     model = calling_model(**(FITS_C if kind == "in C" else {}))
     if kind == "in C":
         assert isinstance(decoder_for(model, 4, 40), CompiledDecoder)
+    partner = Counting if replies else partial(Calculator, tokenizer)
+    stops = set(range(8)) if replies else {END}
     wanted = [
-        plainly(model, prompt, number, rollout, 40, policy, Calculator(tokenizer))
+        plainly(model, prompt, number, rollout, partner(), policy, stops, limit)
         for number, prompt in enumerate(PROMPTS)
         for rollout in range(5)
     ]
-    assert sum(bool(forced) for _, forced, _ in wanted) > 5
-    for rows in (1, 3, 64):
+    assert sum(bool(forced) for _, forced, *_ in wanted) > 5
+    kept = []
+    for rows in (1, 3, 7, 64):
         engine = {"plain": PLAIN_ENGINE, "bursts": IN_BURSTS}.get(kind, FAST)
-        groups = drawn(tokenizer, policy, rows, engine=engine, model=model)
+        groups = drawn(partner, policy, stops, limit, rows, engine, model)
         found = [rollout for group in groups for rollout in group]
-        assert [(one.response_ids, one.forced) for one in found] == [one[:2] for one in wanted]
-        for one, (_, _, logprobs) in zip(found, wanted, strict=True):
+        told = [(one.response_ids, one.forced, one.finished) for one in found]
+        assert told == [one[:3] for one in wanted]
+        for one, (*_, logprobs) in zip(found, wanted, strict=True):
             assert one.logprobs == pytest.approx(logprobs, abs=2e-5)
             assert not one.kept or all(one.kept[place] == [] for place in one.forced)
-
-
-class Scripted:
-    """A decoder whose next token is written down for each token that it reads."""
-
-    def __init__(self, model, script: dict[int, int]) -> None:
-        self.model, self.script, self.fill_cache = model, script, model.fill_cache
-
-    def __call__(self, ids, cache):
-        logits = torch.full_like(self.model(ids, cache=cache), -100.0)
-        for row, token in enumerate(ids[:, 0].tolist()):
-            logits[row, 0, self.script[token]] = 100.0
-        return logits
-
-
-def test_an_answer_by_hand(tokenizer):
-    """The model reads the result, and what it would have written there is nowhere."""
-    words = ("?", CALLS[0], ">", "a", "b")
-    prompt, call, end, a, b = (tokenizer.encode(word)[0] for word in words)
-    result = dict.fromkeys(tokenizer.encode("24.0"), b)
-    script = {prompt: a, a: call, call: b, end: END} | result
-    asked = Sampling(20, temperature=0.0, rollouts=1, calculator=True)
-    engine = SamplingEngine(decoder=lambda model, rows, steps: Scripted(model, script))
-    engine = replace(engine, partner=lambda number: Calculator(tokenizer))
-    ((one,),) = generate(calling_model(), [[prompt]], asked, stop_ids={END}, engine=engine)
-    assert tokenizer.decode(one.text_ids) == "a<<48/2=24.0>>" and one.finished
-    assert one.forced == [2, 3, 4, 5, 6, 7] and one.num_sampled == 3
-    assert one.of_sampled(one.response_ids) == [a, call, END]
-    asked.max_new_tokens = 4
-    ((short,),) = generate(calling_model(), [[prompt]], asked, stop_ids={END}, engine=engine)
-    assert tokenizer.decode(short.response_ids) == "a<<48/2=" and not short.finished
+        kept.append([one.kept for one in found])
+    assert all(one == kept[0] for one in kept)
 
 
 # ---- nobody is trained on what it wrote
 
 
 def answered_groups(tokenizer, policy=(1.0, 0.9, 0)) -> list[Group]:
-    groups = [Group(toy_problems(1)[0], group) for group in drawn(tokenizer, policy)]
+    answered = drawn(partial(Calculator, tokenizer), policy)
+    groups = [Group(toy_problems(1)[0], group) for group in answered]
     for number, rollout in enumerate(rollout for group in groups for rollout in group.rollouts):
         rollout.reward, rollout.rewards = float(number % 3 == 0), {"correct": 0.0}
         rollout.advantage = rollout.reward - 0.3
@@ -268,7 +257,9 @@ def test_the_mask_is_0_where_it_wrote(tokenizer, training_pass):
     for row, rollout in enumerate(rollouts):
         start = len(rollout.prompt_ids)
         places = [place - start for place in batch.mask[row].nonzero()[:, 0].tolist()]
-        assert places == [i for i in range(len(rollout.response_ids)) if i not in rollout.forced]
+        length = len(rollout.response_ids)
+        assert places == [place for place in range(length) if place not in rollout.forced]
+        assert places == rollout.of_sampled(range(length))
         assert len(batch.kept[row]) == rollout.num_sampled
     assert (batch.old_logprobs[batch.mask == 0] == 0).all()
     with torch.no_grad():
@@ -302,9 +293,6 @@ def test_the_gradient_is_that_of_the_sampled_tokens_alone(tokenizer):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-6)
 
 
-# ---- nobody counts it, and each report shows it apart
-
-
 def test_an_evaluation_counts_no_forced_token(tokenizer, tmp_path):
     asked = Sampling(40, rollouts=4, calculator=True)
     result = evaluate(
@@ -317,9 +305,7 @@ def test_an_evaluation_counts_no_forced_token(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"top_p": 0.9}, {"max_steps_off_policy": 1, "objective": "ppo"}],
-    ids=str,
+    "changes", [{"top_p": 0.9}, {"max_steps_off_policy": 1, "objective": "ppo"}], ids=str
 )
 def test_a_run_with_a_calculator(tokenizer, tmp_path, changes):
     """On policy every ratio is 1; summaries and page say which tokens were not the model's."""
@@ -336,13 +322,10 @@ def test_a_run_with_a_calculator(tokenizer, tmp_path, changes):
             assert abs(row["optim/kl_sample_train_v1"]) < 1e-4
     lines = read_lines(tmp_path / "run/train_iteration_000000_rollout_summaries.jsonl")
     forced = [line["forced"] for line in lines if "forced" in line]
-    assert forced and result.rows[0]["env/all/total_ac_tokens"] == sum(
-        line["steps"][0]["ac_len"] for line in lines
-    )
-    total = sum(
-        line["trajectory_metrics"]["logprob_mean"] * line["steps"][0]["ac_len"] for line in lines
-    )
-    sampled = result.rows[0]["env/all/total_ac_tokens"]
-    assert result.rows[0]["optim/entropy"] == pytest.approx(-total / sampled)
+    lengths = [line["steps"][0]["ac_len"] for line in lines]
+    means = [line["trajectory_metrics"]["logprob_mean"] for line in lines]
+    assert forced and result.rows[0]["env/all/total_ac_tokens"] == sum(lengths)
+    total = sum(mean * length for mean, length in zip(means, lengths, strict=True))
+    assert result.rows[0]["optim/entropy"] == pytest.approx(-total / sum(lengths))
     page = (tmp_path / "run/train_iteration_000000.html").read_text()
     assert page.count("<i class=tool>") == sum(map(len, forced)) and "read, not sampled" in page

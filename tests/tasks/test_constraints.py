@@ -30,12 +30,7 @@ CASES = [
         ["It rains. We wait!", '"It rains." We wait…'],
         ["It rains. We wait", "It rains."],
     ),
-    (
-        "lines",
-        2,
-        ["It rains.\n\nWe wait."],
-        ["It rains. We wait.", "It rains.\n- ", "a b"],
-    ),
+    ("lines", 2, ["It rains.\n\nWe wait."], ["It rains. We wait.", "It rains.\n- ", "a b"]),
     ("lowercase", None, ["the sea, 3 waves", "ñandú"], ["The sea", "thE sea", "the sea Ñ"]),
     ("capitals", None, ["THE SEA!", "ÉTÉ 3"], ["THE sEA", "The sea", "STRAßE"]),
     (
@@ -68,19 +63,9 @@ CASES = [
     ),
 ]
 HOSTILE = [
-    "",
-    " ",
-    "\n\t \n",
-    "\u200b\u200b\u200b",
-    "\ufeff",
-    ".",
-    "?",
-    '""',
-    "()",
-    "\x00",
-    "😀😀😀",
+    "", " ", "\n\t \n", "\u200b\u200b\u200b", "\ufeff", ".", "?", '""', "()", "\x00", "😀😀😀",
     "\ud800",
-]
+]  # fmt: skip
 HOSTILE += ["!" * 5000, "a" * 5000, "- " * 5000, "?\n" * 5000, "ﷺ" * 100, "İ" * 10]
 
 
@@ -108,8 +93,6 @@ def test_nothing_is_paid_for_no_answer(kind, value, text):
     facts = json.dumps({"topic": "rain", "constraints": [[kind, value]]})
     assert score(text, Problem("p", "Write about rain.", "", facts=facts)) == 0.0
 
-
-# ---- what an answer is
 
 PROMPT = 'Write about rain. Use the word "old". Use at least 25 words.'
 LONG = (
@@ -149,9 +132,6 @@ def test_answers(text):
 )
 def test_what_is_no_answer(text, why):
     assert not is_answer(text, PROMPT, "rain")
-
-
-# ---- the sets
 
 
 def test_a_set_is_a_function_of_its_name_and_limit():

@@ -1,4 +1,4 @@
-"""Conversations: what is drawn and what is read, exactly; limits; environments that misbehave."""
+"""Conversations: what is learned from them, exactly; limits; environments that misbehave."""
 
 import itertools
 import json
@@ -11,95 +11,12 @@ from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer, 
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
-from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
-from reasoning_from_scratch.rollouts import make_batch, sample_groups
+from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Partner, Rollout, Sampling, generate
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
-
-PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10], [11, 12]]
-VOCABULARY, STOPS = 64, set(range(8))
-FITS_C = {"emb_dim": 32, "head_dim": 16, "hidden_dim": 64}  # whole registers
-
-
-class Counting(Partner):
-    """A Partner in tokens: after each turn it says as many tokens as the turn had, and one more;
-    after the third it is silent."""
-
-    def __init__(self):
-        self.turns = self.start = 0
-
-    def hear(self, response_ids, stopped):
-        if not stopped:
-            return []
-        self.turns += 1
-        length = len(response_ids) - self.start
-        said = [(token + 1) % 12 + 1 for token in response_ids[self.start :]] + [self.turns]
-        self.start = len(response_ids) + len(said)
-        assert len(said) == length + 1
-        return said if self.turns < 3 else []
-
-    def leave(self, rollout):
-        rollout.turns = self.turns
-
-
-def talks(model, engine=FAST, rows=64, limit=60, **changes):
-    asked = Sampling(limit, rollouts=5, seed=3, sample_rows=rows, **changes)
-    engine = replace(engine, partner=lambda number: Counting())
-    groups = generate(model, PROMPTS, asked, stop_ids=STOPS, engine=engine)
-    return [rollout for group in groups for rollout in group]
-
-
-def talking_model(**sizes):
-    return small_model(VOCABULARY, sharpness=1.0, **sizes)
-
-
-@pytest.mark.parametrize("kind", ["plain", "fast", "in C"])
-def test_what_is_written_down_is_what_one_pass_over_the_conversation_computes(kind):
-    model = talking_model(**(FITS_C if kind == "in C" else {}))
-    if kind == "in C":
-        assert isinstance(decoder_for(model, 4, 40), CompiledDecoder)
-    found = talks(model, PLAIN_ENGINE if kind == "plain" else FAST)
-    assert {rollout.turns for rollout in found} >= {1, 2, 3}
-    for rollout in found:
-        ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
-        with torch.no_grad():
-            logprobs = model(ids)[0].log_softmax(-1)
-        start = len(rollout.prompt_ids)
-        for place, token in enumerate(rollout.response_ids):
-            if place in rollout.forced:
-                assert rollout.logprobs[place] == 0.0
-            else:
-                own = float(logprobs[start + place - 1, token])
-                assert rollout.logprobs[place] == pytest.approx(own, abs=2e-5)
-
-
-@pytest.mark.parametrize("sizes", [{}, FITS_C])
-@pytest.mark.parametrize("cut", [{}, {"top_p": 0.8, "keep_sampling_mask": True}])
-def test_whoever_else_is_in_the_batch(sizes, cut):
-    model = talking_model(**sizes)
-    alone = talks(model, rows=1, **cut)
-    for rows in (2, 7, 64):
-        together = talks(model, rows=rows, **cut)
-        assert [one.response_ids for one in together] == [one.response_ids for one in alone]
-        assert [one.forced for one in together] == [one.forced for one in alone]
-        assert [one.kept for one in together] == [one.kept for one in alone]
-        for one, other in zip(together, alone, strict=True):
-            assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
-
-
-def test_what_does_not_fit_is_not_said():
-    model = talking_model()
-    for rollout in talks(model, limit=12):
-        assert len(rollout.response_ids) <= 12
-        assert rollout.forced == [] or rollout.forced[-1] < len(rollout.response_ids) - 1
-        assert rollout.finished == (rollout.turns == 3)
-
 
 # ---- the gradient, by enumeration
 
@@ -164,36 +81,31 @@ def test_the_expected_gradient_is_that_of_the_expected_reward():
         torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("kl", ["none", "k2", "k3"])
-def test_what_was_read_has_no_gradient(objective, kl):
-    batch = make_batch(list(conversations(small_model(3, sharpness=1.0))))
-    logprobs = (batch.old_logprobs + 0.1).requires_grad_()
-    config = Loss(objective=objective, aggregate="token", kl=kl, kl_coef=0.1)
-    loss, _ = policy_loss(
-        logprobs, batch.old_logprobs, batch.advantages, batch.mask, config, 18.0,
-        ref_logprobs=batch.old_logprobs - 0.2, start_logprobs=batch.old_logprobs + 0.05,
-    )  # fmt: skip
-    loss.backward()
-    assert logprobs.grad[batch.mask.bool()].any()
-    assert not logprobs.grad[~batch.mask.bool()].any()
-
-
 # ---- an environment, in text
 
 
+# Asks until the model says its letter.
+OWN = """
 class Riddle:
-    """Asks until the model says its letter; the reader's own, as in a file."""
-
     def __init__(self, problem):
         self.letter, self.heard = problem.problem[0], []
 
     def reply(self, turn):
         self.heard.append(turn)
+        if "q" in turn:
+            raise RuntimeError("no luck")
         return None if self.letter in turn else "no"
 
     def rewards(self):
-        return {"correct": float(self.letter in self.heard[-1]) if self.heard else 0.0}
+        found = float(self.letter in self.heard[-1]) if self.heard else 0.0
+        return {"correct": found, "early": found / max(1, len(self.heard))}
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "riddle.py").write_text(OWN)
+    return f"{tmp_path / 'riddle.py'}:Riddle"
 
 
 @pytest.fixture
@@ -217,10 +129,10 @@ def spoken(tokenizer, kind, limits, turns):
     return rollout, [reply for reply in said if reply != []]
 
 
-def test_a_turn_is_what_the_model_wrote_since_the_last_reply(tokenizer):
+def test_a_turn_is_what_the_model_wrote_since_the_last_reply(tokenizer, own):
     heard = []
 
-    class Listening(Riddle):
+    class Listening(environment_of(own)):
         def reply(self, turn):
             heard.append(turn)
             return super().reply(turn)
@@ -231,7 +143,8 @@ def test_a_turn_is_what_the_model_wrote_since_the_last_reply(tokenizer):
     assert heard == ["xyz", "b", "cab"]
     no = tokenizer.encode(tokenizer.reply_turn("no"), chat_wrapped=False)
     assert replies == [no, no, None]
-    assert rollout.outcome == {"correct": 1.0} and rollout.turns == 3 and not rollout.ran_out
+    assert rollout.outcome == {"correct": 1.0, "early": pytest.approx(1 / 3)}
+    assert rollout.turns == 3 and not rollout.ran_out
 
 
 @pytest.mark.parametrize("kind", ["Qwen3", "of a folder"])
@@ -252,40 +165,16 @@ def test_a_reply_is_a_users_turn_in_the_chat_template(tokenizer, tmp_path, kind)
     assert begin + answer + "<|im_end|>" + chat.reply_turn(reply) == whole
 
 
-def test_limits_of_turns_and_of_a_turn(tokenizer):
-    rollout, replies = spoken(
-        tokenizer, Riddle, Sampling(40, max_turns=2), [("x", True), ("y", True)]
-    )
+def test_limits_of_turns_and_of_a_turn(tokenizer, own):
+    riddle, two = environment_of(own), Sampling(40, max_turns=2)
+    rollout, replies = spoken(tokenizer, riddle, two, [("x", True), ("y", True)])
     assert replies[-1] is None and rollout.ran_out and rollout.turns == 2
-    rollout, replies = spoken(tokenizer, Riddle, Sampling(40, max_turn_tokens=3), [("xyz", False)])
+    rollout, replies = spoken(tokenizer, riddle, Sampling(40, max_turn_tokens=3), [("xyz", False)])
     assert replies[0][0] == tokenizer.eos_token_id, "a turn that was cut off is closed"
     assert rollout.turns == 1
 
 
 # ---- in a run
-
-
-OWN = """
-class Riddle:
-    def __init__(self, problem):
-        self.letter, self.heard = problem.problem[0], []
-
-    def reply(self, turn):
-        self.heard.append(turn)
-        if "q" in turn:
-            raise RuntimeError("no luck")
-        return None if self.letter in turn else "no"
-
-    def rewards(self):
-        found = float(self.letter in self.heard[-1]) if self.heard else 0.0
-        return {"correct": found, "early": found / max(1, len(self.heard))}
-"""
-
-
-@pytest.fixture
-def own(tmp_path):
-    (tmp_path / "riddle.py").write_text(OWN)
-    return f"{tmp_path / 'riddle.py'}:Riddle"
 
 
 def riddles(tmp_path, own, name, **changes):
@@ -329,22 +218,9 @@ def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
     assert "returned no early of --reward-parts" in (tmp_path / "run/logs.log").read_text()
 
 
-def test_an_evaluation_talks_too(tmp_path, own, tokenizer):
-    asked = Sampling(40, rollouts=2, environment=own, max_turns=3, max_turn_tokens=5)
-    result = evaluate(toy_model(), tokenizer, toy_problems(8), asked)
-    assert all(row["turns"] >= 1 and "correct" in row["outcome"] for row in result.rows)
-    assert result.accuracy == pytest.approx(
-        sum(row["correct"] for row in result.rows) / len(result.rows)
-    )
-
-
 def test_what_is_refused(tmp_path, own):
     with pytest.raises(UserError, match="--environment"):
         resolved(toy_config(tmp_path, environment=own, reward="gsm8k"))
-    with pytest.raises(UserError, match="nowhere.py"):
-        environment_of("nowhere.py:Riddle")
-    with pytest.raises(UserError, match="guess"):
-        environment_of("gess")
     with pytest.raises(UserError, match="partners"):
         generate(toy_model(), [[1]], Sampling(4, environment="guess"), stop_ids=set())
 

@@ -112,6 +112,10 @@ def test_an_environment_that_never_ends_meets_the_limit(method, heard):
     assert "took longer" in heard(**{method: endless}).failure
 
 
+def paying(name):
+    return {"rewards": lambda self: {"correct": 1, name: 9}}
+
+
 @pytest.mark.parametrize(
     "methods, failure",
     [
@@ -122,11 +126,8 @@ def test_an_environment_that_never_ends_meets_the_limit(method, heard):
         ({"reply": lambda self, turn: "x" * 10**6}, "replied 1,000,000 characters"),
         ({"rewards": lambda self: 1.0}, "returned no rewards with `correct` among them: 1.0"),
         ({"rewards": lambda self: {"correct": "yes"}}, "returned no rewards"),
-        ({"rewards": lambda self: {"correct": 1, "a b": 9}}, "returned a reward 'a b'"),
-        (
-            {"rewards": lambda self: {"correct": 1, "reward_failed": 9}},
-            "returned a reward 'reward_failed'",
-        ),
+        (paying("a b"), "returned a reward 'a b'"),
+        (paying("reward_failed"), "returned a reward 'reward_failed'"),
         ({"__len__": lambda self: 0}, ""),
     ],
 )

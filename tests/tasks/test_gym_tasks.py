@@ -188,14 +188,11 @@ def test_rules_cannot_change_a_problem(gym):
     assert [score("1", problem), score("1", problem)] == [1.0, 1.0]
 
 
-def test_without_reasoning_gym_it_says_what_to_install():
-    code = "import sys; sys.modules['reasoning_gym'] = None\n"
-    code += "import reasoning_from_scratch.commands.cli as cli\n"
-    code += "sys.exit(cli.main(['evaluate', '--problems', 'gym:chain_sum', '--limit', '1']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 2
-    _, line = done.stderr.strip().splitlines()  # after what is loaded
-    assert "uv run --extra gym" in line
+def test_without_reasoning_gym_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
+    task_table.cache_clear()
+    with pytest.raises(UserError, match="uv run --extra gym"):
+        load_problems("gym:chain_sum")
 
 
 # ---- what a model writes is never run
@@ -225,16 +222,12 @@ def test_every_task_whose_rules_ask_python_is_known():
 
 
 @pytest.mark.parametrize("task", sorted(HARMLESS))
-def test_what_the_model_wrote_is_not_run(task, monkeypatch, tmp_path):
+def test_what_the_model_wrote_is_not_run(task, tmp_path):
     (problem,) = problems(f"gym:{task}", 1)
     trap = tmp_path / "trap"
-    attacks = [
-        f"open({str(trap)!r}, 'w')",
-        f"[open({str(trap)!r}, 'w')]",
-        "9**9**9**9",
-        "9 ** 9**9",
-    ]
+    attacks = [f"open({str(trap)!r}, 'w')", f"[open({str(trap)!r}, 'w')]"]
     attacks += [f"__import__('pathlib').Path({str(trap)!r}).touch()", "().__class__", "exit()"]
+    attacks += ["9**9**9**9", "9 ** 9**9"]
     for text in attacks:
         assert verifier_of(problem)(text, problem) == (0.0, ""), text
     assert not trap.exists()

@@ -30,6 +30,8 @@ GSM8K = [
     {"question": f"What is {n} times {n}?", "answer": f"It is <<1*1=1>>so.\n#### 1,{n:03d}"}
     for n in range(30)
 ]
+BRIEF = {"role": "system", "content": "Be brief."}
+ASKS, SAYS = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "So 2."}
 
 
 def parquet(rows) -> bytes:
@@ -99,18 +101,7 @@ def test_gsm8k(server, caplog):
         ({"q": "1 + 1?", "a": "2", "w": "So."}, "?question=q&answer=a&solution=w", "So."),
         ({"question": "1 + 1?", "answer": "1 + 1 = <<1+1=2>>2\n#### 2"}, "", "1 + 1 = 2"),
         ({"problem": "1 + 1?", "answer": "2"}, "", ""),
-        (
-            {
-                "problem": "1 + 1?",
-                "answer": "2",
-                "messages": [
-                    {"role": "user", "content": "1 + 1?"},
-                    {"role": "assistant", "content": "So 2."},
-                ],
-            },
-            "?solution=messages",
-            "So 2.",
-        ),
+        ({"problem": "1 + 1?", "answer": "2", "talk": [ASKS, SAYS]}, "?solution=talk", "So 2."),
     ],
 )
 def test_worked_solutions(server, row, columns, solution):
@@ -129,7 +120,7 @@ def test_what_is_held_out(server):
     assert set_name("hf:openai/gsm8k:main@test" + columns) == "gsm8k-main@test"
 
 
-def test_held_out_is_one_set_whoever_names_it(server, tmp_path):
+def test_held_out_is_one_set_whoever_names_it(server):
     """Where the set has a split of its own, `rfs train` does not set a tenth aside either."""
     many = [{"problem": f"{n} and nothing", "answer": str(n)} for n in range(60)]
     offers(server, train=many, test=many[:7])
@@ -159,17 +150,7 @@ def test_a_set_of_one_split_keeps_a_share_aside(server):
         ({"problem": "1 + 1?", "solution": "2"}, "?answer=solution", "2"),
         ({"problem": "1 + 1?", "final_answer": ["2"], "answer": "as one sees"}, "", "2"),
         ({"text": "1 + 1?", "x y": "2"}, "?question=text&answer=x y", "2"),
-        (
-            {
-                "prompt": [
-                    {"role": "system", "content": "Be brief."},
-                    {"role": "user", "content": "1 + 1?"},
-                ],
-                "reward_model": {"ground_truth": "2", "style": "rule"},
-            },
-            "",
-            "2",
-        ),
+        ({"prompt": [BRIEF, ASKS], "reward_model": {"ground_truth": "2"}}, "", "2"),
     ],
 )
 def test_columns(server, row, columns, answer):

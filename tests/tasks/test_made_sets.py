@@ -22,17 +22,8 @@ from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 SUM = Problem("sum", "What is 1 + 1?", "2")
 NAMES = ["gym:spell_backward?max_word_len=3", "instructions"]
-TINY = {
-    "steps": 2,
-    "problems_per_step": 2,
-    "rollouts": 4,
-    "max_new_tokens": 12,
-    "device": "cpu",
-    "preflight": False,
-    "report_every": 0,
-    "problem_limit": 12,
-    "eval_limit": 4,
-}
+TINY = {"steps": 2, "problems_per_step": 2, "rollouts": 4, "max_new_tokens": 12, "device": "cpu"}
+TINY |= {"preflight": False, "report_every": 0, "problem_limit": 12, "eval_limit": 4}
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +35,10 @@ def answer(problem, text):
     return Rollout(problem=problem, prompt_ids=[1], response_ids=[2], text=text, finished=True)
 
 
-# ---- who judges
-
-
 def test_each_problem_has_its_judge(tmp_path):
     (word,) = load_problems(NAMES[0], limit=1)
-    right = word.answer
-    rollouts = [
-        answer(word, right),
-        answer(word, "no!"),
-        answer(SUM, "\\boxed{2}"),
-        answer(SUM, "2"),
-    ]
+    rollouts = [answer(word, word.answer), answer(word, "no!")]
+    rollouts += [answer(SUM, "\\boxed{2}"), answer(SUM, "2")]
     groups = [Group(r.problem, [r]) for r in rollouts]
     reward_groups(groups, Rewards(), None, judge_of(Rewards()))
     assert [r.reward for r in rollouts] == [1.0, 0.0, 1.0, 0.0]
@@ -76,9 +59,6 @@ def test_rules_that_are_not_handed_in_are_said():
 def test_an_unknown_judge_is_said():
     with pytest.raises(UserError, match="did you mean 'gym'"):
         verifier_of(Problem("p", "1?", "1", rules="gim"))
-
-
-# ---- what is asked
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,11 +83,8 @@ def test_solved_examples_come_in_the_book_s_prompt(tiny):
         all_sets(resolved(TrainConfig(problems="instructions", few_shot=1)))
 
 
-# ---- a run, an evaluation, a preflight
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_that_is_resumed_is_the_same(name, tmp_path, tiny):
+def test_a_run_that_is_resumed_is_the_same(name, tmp_path):
     config = TrainConfig(problems=name, eval_every=2, log_path=str(tmp_path / "whole"), **TINY)
     whole = train(config, quiet=True)
     row = whole.rows[-1]

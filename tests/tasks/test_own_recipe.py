@@ -124,10 +124,7 @@ def test_reinforce_plus_plus_shares_one_baseline():
         ({"objective": "own.py:zeros"}, "values with no gradient: compute them from logprobs"),
         ({"objective": "own.py:missing"}, "defines no function 'missing'"),
         ({"objective": "pppo"}, "unknown --objective 'pppo'.*did you mean 'ppo'"),
-        (
-            {"advantage": "own.py:centered", "num_minibatches": 2},
-            "an --advantage of your own",
-        ),
+        ({"advantage": "own.py:centered", "num_minibatches": 2}, "an --advantage of your own"),
     ],
 )
 def test_what_is_wrong_is_said_before_the_first_step(own, tmp_path, monkeypatch, changes, words):

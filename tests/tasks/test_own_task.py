@@ -3,22 +3,19 @@
 import json
 import re
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from toy import toy_config, toy_world, train
 
+from reasoning_from_scratch import Problem, Rollout, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.health import failure_reports
-from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.tasks.foreign import TooSlow, with_limit
 from reasoning_from_scratch.tasks.own_task import Evaluator, Verifier
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")
 needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")
@@ -97,22 +94,11 @@ def failed(why, text="the answer"):
 
 
 def test_each_kind_of_failure_is_told_once_with_its_count_and_an_example():
-    rollouts = [
-        failed("raised KeyError: 1\x1b[2J"),
-        failed(""),
-        failed("raised KeyError: 2"),
-        failed("took longer than 5 s"),
-    ]
-    told = set()
+    whys = ("raised KeyError: 1\x1b[2J", "", "raised KeyError: 2", "took longer than 5 s")
+    rollouts, told = [failed(why) for why in whys], set()
     first, second = failure_reports(rollouts, told)
-    for words in (
-        "failed on 2 of 4 answers",
-        "raised KeyError: 1",
-        "own/0",
-        "What is 1 + 1?",
-        "the answer",
-    ):
-        assert words in first
+    example = ("raised KeyError: 1", "own/0", "What is 1 + 1?", "the answer")
+    assert all(words in first for words in ("failed on 2 of 4 answers", *example))
     assert "failed on 1 of 4 answers" in second and "took longer than 5 s" in second
     assert "\x1b" not in first  # nothing that a model wrote acts on the terminal
     assert failure_reports(rollouts, told) == []
@@ -148,25 +134,19 @@ def test_a_slow_verifier_is_stopped(reward):
     assert time.monotonic() - start < 30  # on a busy machine; left alone, it takes years
 
 
-def outside_of_the_main_thread(call):
-    found = []
-    thread = threading.Thread(target=lambda: found.append(call()))
-    thread.start()
-    thread.join()
-    return found[0]
+def outside_of_the_main_thread(call, *given):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call, *given).result()
 
 
 def test_outside_of_the_main_thread_a_slow_verifier_is_left_behind():
-    def refused() -> bool:
-        with pytest.raises(TooSlow):
-            with_limit(0.05, time.sleep, 20)
-        return True
-
     start = time.monotonic()
-    assert outside_of_the_main_thread(refused) and time.monotonic() - start < 10
-    assert outside_of_the_main_thread(lambda: with_limit(5.0, lambda: 3)) == 3
+    with pytest.raises(TooSlow):
+        outside_of_the_main_thread(with_limit, 0.05, time.sleep, 20)
+    assert time.monotonic() - start < 10
+    assert outside_of_the_main_thread(with_limit, 5.0, lambda: 3) == 3
     failing = Verifier(lambda text, problem: 1 / 0)
-    paid, why = outside_of_the_main_thread(lambda: failing("a", PROBLEM))
+    paid, why = outside_of_the_main_thread(failing, "a", PROBLEM)
     assert paid == 0.0 and why.startswith("raised ZeroDivisionError")
 
 
@@ -195,16 +175,11 @@ def reward(text, problem):
     assert set(said) == {None, "raised ValueError: no q, please"}
 
 
-BROKEN = {
-    "raises": "def reward(text, problem):\n    return 1 / 0\n",
-    "signature": "def reward(text):\n    return 1.0\n",
-    "nan": "def reward(text, problem):\n    return float('nan')\n",
-}
+BROKEN = "def reward(text, problem):\n    return float('nan')\n"
 
 
-@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_a_verifier_that_fails_on_every_answer_ends_the_run(tmp_path, text):
-    path = write(tmp_path, text)
+def test_a_verifier_that_fails_on_every_answer_ends_the_run(tmp_path):
+    path = write(tmp_path, BROKEN)
     config = toy_config(tmp_path / "run", steps=9, reward=f"{path}:reward", eval_every=2)
     result = train(config, quiet=True, **toy_world(tmp_path))
     assert len(result.rows) == 3
@@ -220,7 +195,7 @@ def test_the_preflight_asks_your_verifier_too(tmp_path):
     train(toy_config(tmp_path / "run", **settings), quiet=True, **toy_world(tmp_path))
     log = (tmp_path / "run" / "logs.log").read_text()
     assert re.search(r"preflight: Training can work.* \d+% of groups have a signal", log)
-    broken = write(tmp_path, BROKEN["nan"], "broken.py")
+    broken = write(tmp_path, BROKEN, "broken.py")
     settings |= {"reward": f"{broken}:reward"}
     train(toy_config(tmp_path / "other", **settings), quiet=True, **toy_world(tmp_path))
     log = (tmp_path / "other" / "logs.log").read_text()

@@ -1,15 +1,13 @@
 """Problem sets: the official files load, and a bad file is told in one line."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import CHAT_TOKENS, Problem, problem_prompt, with_prompt
-from reasoning_from_scratch.tasks.problem_sets import (
-    PROBLEM_SETS,
-    load_problems,
-)
+from reasoning_from_scratch.tasks.problem_sets import PROBLEM_SETS, load_problems
 
 GSM8K_ROW = {
     "question": "A shop sells 3 boxes at $1,500 each. How much is that?",
@@ -32,29 +30,18 @@ def write_lines(path, rows):
 
 def test_gsm8k_rows(tmp_path):
     (problem,) = load_problems(str(write_lines(tmp_path / "some.jsonl", [GSM8K_ROW])))
-    assert problem == Problem(
-        id="some/0",
-        problem=GSM8K_ROW["question"],
-        answer="4500",
-        type="GSM8K",
-        solution="It is 3*1500 = $4,500.",
-    )
+    told = {"type": "GSM8K", "solution": "It is 3*1500 = $4,500."}
+    assert problem == Problem("some/0", GSM8K_ROW["question"], "4500", **told)
 
 
 @pytest.mark.parametrize(
     "text, answer",
     [
-        ("#### 1,234,567", "1234567"),
-        ("a #### 3\n#### -5", "-5"),
-        ("#### $18", "18"),
-        ("#### 0.5 ", "0.5"),
-        ("x\n####7", "7"),
-        ("1,620", "1620"),
-        (1620, "1620"),
-        (0.5, "0.5"),
+        ("#### 1,234,567", "1234567"), ("a #### 3\n#### -5", "-5"), ("#### $18", "18"),
+        ("#### 0.5 ", "0.5"), ("x\n####7", "7"), ("1,620", "1620"), (1620, "1620"), (0.5, "0.5"),
         ("#### 1/2", "1/2"),
     ],
-)
+)  # fmt: skip
 def test_gsm8k_answers(tmp_path, text, answer):
     path = write_lines(tmp_path / "a.jsonl", [{"question": "?", "answer": text}])
     assert load_problems(str(path))[0].answer == answer
@@ -69,14 +56,8 @@ def test_math_rows_as_list_and_as_lines(tmp_path, suffix):
     else:
         write_lines(path, rows)
     first, second = load_problems(path.as_posix())
-    assert first == Problem(
-        "test/prealgebra/1.json",
-        "What is $1+1$?",
-        "2",
-        "Level 2",
-        "Prealgebra",
-        "It is $\\boxed{2}$.",
-    )
+    told = ("Level 2", "Prealgebra", "It is $\\boxed{2}$.")
+    assert first == Problem("test/prealgebra/1.json", "What is $1+1$?", "2", *told)
     assert second == Problem("math/1", "p", "5")
     assert (first.where, second.where) == {
         "json": (f"test/prealgebra/1.json ({path}, entry 1)", f"math/1 ({path}, entry 2)"),
@@ -109,10 +90,7 @@ def test_a_named_set_is_the_file_here_unless_another_is_given(tmp_path, monkeypa
     assert len(list(tmp_path.iterdir())) == 2  # nothing was downloaded
 
 
-@pytest.mark.parametrize(
-    "name, nearest",
-    [("gsm8", "gsm8k"), ("Tiny", "tiny")],
-)
+@pytest.mark.parametrize("name, nearest", [("gsm8", "gsm8k"), ("Tiny", "tiny")])
 def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
     with pytest.raises(UserError, match=f"did you mean '{nearest}'") as error:
         load_problems(name)
@@ -152,28 +130,20 @@ def test_a_bad_file_is_told_in_one_line(tmp_path, content, message):
     assert "bad.jsonl" in text and "\n" not in text and len(text) < 300
 
 
-# ---- other prompts than the book's
+def knowing(tokens):
+    """A stand-in for a tokenizer whose only single tokens are these."""
+    return SimpleNamespace(encode=lambda text: [0] if text in tokens else [0, 1])
 
 
 def test_a_problem_may_be_put_in_another_way():
     problems = [Problem("x", "How {many}?", "3")]
-    tokenizer = KnowsTokens(("<|bos|>", "<|user_start|>", "<|user_end|>"))
+    tokenizer = knowing(("<|bos|>", "<|user_start|>", "<|user_end|>"))
     assert with_prompt(problems, "book", tokenizer) is problems
     (question,) = with_prompt(problems, "question", tokenizer)
     assert problem_prompt(question) == "How {many}?"
     with pytest.raises(UserError, match="--prompt question"):
         with_prompt(problems, "nanochat", tokenizer)
-    tokenizer = KnowsTokens(CHAT_TOKENS)
+    tokenizer = knowing(CHAT_TOKENS)
     (chat,) = with_prompt(problems, "nanochat", tokenizer)
     wanted = "<|bos|><|user_start|>How {many}?<|user_end|><|assistant_start|>"
     assert problem_prompt(chat) == wanted
-
-
-class KnowsTokens:
-    """A stand-in whose only single tokens are these."""
-
-    def __init__(self, tokens):
-        self.tokens = tokens
-
-    def encode(self, text):
-        return [0] if text in self.tokens else [0, 1]

@@ -11,21 +11,19 @@ from tokenizers import AddedToken
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 from transformers.utils import get_json_schema
 
+from reasoning_from_scratch import Sampling, evaluate, load_problems
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import make_batch, sample_groups
-from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.environments import tool_words
 from reasoning_from_scratch.tasks.environments.conversation import environment_of
 from reasoning_from_scratch.tasks.environments.tools import tool_users
 from reasoning_from_scratch.tasks.own_task import function_from_file, run_file
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import read_lines
-from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
+from reasoning_from_scratch.tokenizer import NO_ARGUMENTS, ModelTokenizer, Qwen3Tokenizer
 from tests.conftest import build_tokenizer
 
 SHOP = '''
@@ -90,23 +88,17 @@ class Silent:
         """Does nothing."""
 
 
-class Wavering:
+class Wavering(Silent):
     told = 0
 
     def reset(self):
         Wavering.told += 1
         return f" Number {Wavering.told}"
 
-    def wait(self) -> None:
-        """Does nothing."""
 
-
-class Endless:
+class Endless(Silent):
     def reset(self):
         return "tea " * 1000
-
-    def wait(self) -> None:
-        """Does nothing."""
 
 
 def a_shop(items=3):
@@ -122,18 +114,12 @@ class NoTools:
         pass
 
 
-class NoHint:
-    def reset(self):
-        pass
-
+class NoHint(NoTools):
     def buy(self, item):
         """Buys something."""
 
 
-class NoWords:
-    def reset(self):
-        pass
-
+class NoWords(NoTools):
     def buy(self, item: str):
         pass
 
@@ -188,10 +174,7 @@ def test_calls_are_answered_and_the_object_pays(shop):
         (call("reset"), "there is no tool 'reset'; there is buy, fail, long"),
         (call("_own"), "there is no tool '_own'"),
         (call("buy"), "buy: the argument 'item' is missing"),
-        (
-            call("buy", '{"item": "x", "cost": 2}'),
-            "buy: there is no argument 'cost'; there is item",
-        ),
+        (call("buy", '{"item": "x", "cost": 2}'), "there is no argument 'cost'; there is item"),
         (call("fail", '{"item": "x"}'), "fail: there is no argument 'item'; there is none"),
         (call("buy", '{"item": 2}'), "item is to be string, not 2"),
         (call("buy", '{"item": "x", "count": "two"}'), "count is to be integer, not 'two'"),
@@ -302,19 +285,8 @@ def test_hints_that_say_little_and_arguments_without_names():
     assert parameters["required"] == list(kinds)
 
 
-def chatting(folder):
-    """Qwen3's tokenizer, for a model that chats."""
-    path = folder / "tokenizer-reasoning.json"
-    build_tokenizer().save(str(path))
-    tokenizer = Qwen3Tokenizer(path)
-    tokenizer.use_chat_template(True)
-    return tokenizer
-
-
-def test_without_a_template_the_tools_stand_before_the_question(shop, tmp_path):
-    path = tmp_path / "tokenizer-base.json"
-    build_tokenizer().save(str(path))
-    tokenizer = Qwen3Tokenizer(path)
+def test_without_a_template_the_tools_stand_before_the_question(shop, tiny_tokenizer_file):
+    tokenizer = Qwen3Tokenizer(tiny_tokenizer_file)
     text = tokenizer.decode(environment_of(f"{shop}:Shop")(PROBLEM).prompt_ids(tokenizer))
     plain = problem_prompt(PROBLEM)
     before, after = plain.split("How much is tea?")
@@ -327,19 +299,15 @@ def test_without_a_template_the_tools_stand_before_the_question(shop, tmp_path):
     )
 
 
-def test_qwen3s_own_form_is_that_of_its_template(tmp_path):
+def test_qwen3s_own_form_is_that_of_its_template(tiny_tokenizer_file):
     """The digest is of what the template rendered that is published with Qwen3."""
-    tokenizer = chatting(tmp_path)
+    tokenizer = Qwen3Tokenizer(tiny_tokenizer_file)
+    tokenizer.use_chat_template(True)
     about = {"type": "object", "properties": {"item": {"type": "string", "description": "What."}}}
     price = {"name": "price", "description": "Looks up\na <price> é."}
-    wait = {"name": "wait", "description": "Waits."}
-    tools = [
-        {"type": "function", "function": price | {"parameters": about | {"required": ["item"]}}},
-        {
-            "type": "function",
-            "function": wait | {"parameters": {"type": "object", "properties": {}}},
-        },
-    ]
+    price["parameters"] = about | {"required": ["item"]}
+    wait = {"name": "wait", "description": "Waits.", "parameters": NO_ARGUMENTS}
+    tools = [{"type": "function", "function": one} for one in (price, wait)]
     talk = tokenizer.wrap_chat("How much is tea?", tools=tools) + "Let me see.\n"
     talk += tokenizer.written_call("price", {"item": "tea"}) + "<|im_end|>"
     talk += tokenizer.results_turn([("price", "3"), ("price", "4")])
@@ -358,15 +326,18 @@ XML_CALL = "<tool_call><function={{ c.function.name }}></function></tool_call>"
 TOOLS = "{% for t in tools or [] %}{{ t.function.name }};{% endfor %}"
 
 
-def with_template(folder, template):
-    build_tokenizer().save(str(folder / "tokenizer.json"))
-    tokenizer = ModelTokenizer(folder / "tokenizer.json", "<|im_end|>", chat_template=template)
-    tokenizer.use_chat_template(True)
-    return tokenizer
+@pytest.fixture
+def with_template(tiny_tokenizer_file):
+    def tokenizer_of(template):
+        tokenizer = ModelTokenizer(tiny_tokenizer_file, "<|im_end|>", chat_template=template)
+        tokenizer.use_chat_template(True)
+        return tokenizer
+
+    return tokenizer_of
 
 
-def test_a_template_is_given_the_tools_and_their_results(shop, tmp_path):
-    tokenizer = with_template(tmp_path, TOOLS + TURNS.replace("CALL", JSON_CALL))
+def test_a_template_is_given_the_tools_and_their_results(shop, with_template):
+    tokenizer = with_template(TOOLS + TURNS.replace("CALL", JSON_CALL))
     user = environment_of(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
     text = tokenizer.decode(user.prompt_ids(tokenizer))
     assert text == "buy;fail;long;<user>How much? Buy some tea.<|im_end|><assistant>"
@@ -374,8 +345,8 @@ def test_a_template_is_given_the_tools_and_their_results(shop, tmp_path):
     assert said == "<tool buy>1<|im_end|><tool fail>2<|im_end|><assistant>"
 
 
-def test_a_template_without_a_place_for_tools(shop, tmp_path):
-    tokenizer = with_template(tmp_path, TURNS.replace("CALL", ""))
+def test_a_template_without_a_place_for_tools(shop, with_template):
+    tokenizer = with_template(TURNS.replace("CALL", ""))
     user = environment_of(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
     text = tokenizer.decode(user.prompt_ids(tokenizer))
     assert text.startswith("<user>Tools, called as <tool_call>")
@@ -385,8 +356,8 @@ def test_a_template_without_a_place_for_tools(shop, tmp_path):
     )
 
 
-def test_a_template_whose_calls_are_not_read_is_refused(shop, tmp_path):
-    tokenizer = with_template(tmp_path, TOOLS + TURNS.replace("CALL", XML_CALL))
+def test_a_template_whose_calls_are_not_read_is_refused(shop, with_template):
+    tokenizer = with_template(TOOLS + TURNS.replace("CALL", XML_CALL))
     with pytest.raises(UserError, match="what is read is <tool_call>.*--prompt plain") as info:
         environment_of(f"{shop}:Shop")(PROBLEM).prompt_ids(tokenizer)
     assert "\n" not in str(info.value)
@@ -397,32 +368,20 @@ def test_a_template_whose_calls_are_not_read_is_refused(shop, tmp_path):
 CALCULATE = call("calculate", '{"expression": "12 * 7"}')
 SEARCH, SUBMIT = call("search", '{"word": "tea"}'), call("submit", '{"price": 3}')
 BUY = call("buy", '{"item": "tea"}')
+SUMS = {CALCULATE: "84", "It is \\boxed{84}.": "", "It is \\boxed{48}.": ""}
+SEARCHES = {
+    SEARCH: "Since the first of May, tea costs 3.",
+    SUBMIT: "Thank you.",
+    call("submit", '{"price": "3"}'): "error: submit: price is to be integer, not '3'",
+    "Done.": "",
+}
+PURCHASES = {BUY: "1 x tea", "Done.": ""}
+PURCHASES[call("buy", '{"count": 1}')] = "error: buy: the argument 'item' is missing"
 # Which things, and what a tool returns to each; whether prompts are in Qwen3's chat template.
 WORLDS = {
-    "Calculator": (
-        Problem("a", "What is 12 times 7?", "84"),
-        {CALCULATE: "84", "It is \\boxed{84}.": "", "It is \\boxed{48}.": ""},
-        False,
-    ),
-    "Search": (
-        Problem("b", "How much does tea cost?", "3"),
-        {
-            SEARCH: "Since the first of May, tea costs 3.",
-            SUBMIT: "Thank you.",
-            call("submit", '{"price": "3"}'): "error: submit: price is to be integer, not '3'",
-            "Done.": "",
-        },
-        True,
-    ),
-    "Shop": (
-        Problem("c", "Go shopping.", "-"),
-        {
-            BUY: "1 x tea",
-            call("buy", '{"count": 1}'): "error: buy: the argument 'item' is missing",
-            "Done.": "",
-        },
-        False,
-    ),
+    "Calculator": (Problem("a", "What is 12 times 7?", "84"), SUMS, False),
+    "Search": (Problem("b", "How much does tea cost?", "3"), SEARCHES, True),
+    "Shop": (Problem("c", "Go shopping.", "-"), PURCHASES, False),
 }
 TALK = {"max_new_tokens": 900, "max_turns": 20}
 
@@ -489,17 +448,9 @@ def test_results_are_read_and_not_trained_on(world):
 
 def test_three_steps(world):
     folder, environment, _, _, model, tokenizer = world
-    config = toy_config(
-        folder / "run",
-        problems=str(folder / "problems.json"),
-        environment=environment,
-        steps=3,
-        problems_per_step=1,
-        rollouts=16,
-        lr=3e-3,
-        **TALK,
-    )
-    train(config, model, tokenizer)
+    task = {"problems": str(folder / "problems.json"), "environment": environment}
+    sizes = {"steps": 3, "problems_per_step": 1, "rollouts": 16, "lr": 3e-3}
+    train(toy_config(folder / "run", **task, **sizes, **TALK), model, tokenizer)
     steps = list(read_lines(folder / "run" / "metrics.jsonl"))
     assert len(steps) == 3 and 0 < steps[0]["env/all/correct"] < 1
     assert not any(row.get("env/all/reward_failed") for row in steps)  # noted where some failed
@@ -520,13 +471,8 @@ def test_the_same_through_rfs_evaluate(world):
     assert not any(row["reward_failure"] for row in answers)
 
 
-# ---- each rollout has a task of its own
-
-
-def test_rollouts_of_a_group_may_be_given_different_tasks(shop, tmp_path):
-    path = tmp_path / "tokenizer-base.json"
-    build_tokenizer().save(str(path))
-    tokenizer = Qwen3Tokenizer(path)
+def test_rollouts_of_a_group_may_be_given_different_tasks(shop, tiny_tokenizer_file):
+    tokenizer = Qwen3Tokenizer(tiny_tokenizer_file)
     model = toy_model(vocab_size=tokenizer.vocab_size, context_length=1024)
     problems = [PROBLEM, Problem("two", "How much is cake?", "4")]
     wavering = function_from_file(f"{shop}:Wavering")
