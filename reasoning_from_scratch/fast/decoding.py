@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
+from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
@@ -368,12 +369,15 @@ class CompiledDecoder(Decoder):
 
 # --- the library ---
 
+MAKING = Lock()  # a sampler beside the trainer (scale/lag.py) may want the library, too
+
 
 @cache
 def load_library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """decode.c for models of this number format, or None; then the log says why."""
     try:
-        return kept_library(dtype, partial(decoding_difference, dtype=dtype))
+        with MAKING:
+            return kept_library(dtype, partial(decoding_difference, dtype=dtype))
     except NoLibrary as error:
         log.warning("sampling is several times slower without decode.c: %s", error)
         return None
