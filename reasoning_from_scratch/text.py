@@ -104,17 +104,6 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def has_shape(value: object, shape: Any) -> bool:
-    """Whether a value has the keys and types of `shape`: {key: shape}, [shape] or a type."""
-    if isinstance(shape, dict):
-        return isinstance(value, dict) and all(
-            key in value and has_shape(value[key], inner) for key, inner in shape.items()
-        )
-    if isinstance(shape, list):
-        return isinstance(value, list) and all(has_shape(item, shape[0]) for item in value)
-    return isinstance(value, shape)
-
-
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table, padded so that it can be read as plain text too."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

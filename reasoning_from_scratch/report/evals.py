@@ -6,21 +6,10 @@ from pathlib import Path
 
 from reasoning_from_scratch.evaluation.scores import wilson_interval
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.text import evenly, has_shape, read_lines, shorten
+from reasoning_from_scratch.text import evenly, read_lines, shorten
 
 SHOWN_STEPS = 6  # evaluations whose answers are kept, to be shown
 _EVAL_FILE = re.compile(r"eval_(.+)_iteration_(\d{6,})_rollout_summaries\.jsonl")
-
-NUMBER = (int, float, type(None))
-ROLLOUT = {
-    "problem_id": str,
-    "text": str,
-    "iteration": int,
-    "total_reward": NUMBER,
-    "advantage": NUMBER,
-    "stop_reason": str,
-    "steps": [{"logs": {"problem": str, "answer": str}, "metrics": dict, "ac_len": int}],
-}
 
 
 @dataclass(frozen=True)
@@ -82,8 +71,8 @@ def _read_evals_of(name: str, files: list[tuple[int, Path]]) -> Evals:
 
 
 def read_rollouts(path: Path) -> list[dict]:
-    """A file's rollouts, except damaged ones and those of other programs, which have no text."""
-    return [row for row in read_lines(path) if has_shape(row, ROLLOUT) and row["steps"]]
+    """A file's rollouts, except those of other programs, which have no text."""
+    return [row for row in read_lines(path) if "text" in row and row["steps"]]
 
 
 def _answer(row: dict) -> EvalAnswer:

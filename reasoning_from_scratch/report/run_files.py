@@ -10,7 +10,7 @@ from typing import Any
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import holds_model
 from reasoning_from_scratch.tasks.own_task import evaluator_name
-from reasoning_from_scratch.text import has_shape, read_evenly, read_lines, read_values
+from reasoning_from_scratch.text import read_evenly, read_lines, read_values
 
 from .evals import Evals, read_evals, read_rollouts
 from .probes import PROBES_FILE
@@ -27,21 +27,6 @@ LISTED_FILES = (
     "probes.jsonl",
     "code.diff",
 )
-PROBES = {
-    "step": int,
-    "probes": [
-        {
-            "problem_id": str,
-            "problem": str,
-            "answer": str,
-            "text": str,
-            "correct": bool,
-            "finished": bool,
-            "tokens": [str],
-            "top": [[list]],
-        }
-    ],
-}
 
 
 @dataclass
@@ -81,8 +66,7 @@ class RunFiles:
         named = [
             evaluator_name(name)
             for values in self.configs
-            if has_shape(values, {"evaluators": [str]})
-            for name in values["evaluators"]
+            for name in values.get("evaluators") or []
         ]
         return list(dict.fromkeys(named))
 
@@ -90,9 +74,7 @@ class RunFiles:
 def configs_in(folder: Path) -> list[dict[str, Any]]:
     """The configuration with which a run began, and the changes of each resumption."""
     first = read_values(folder / "config.json")
-    if not has_shape(first, {"resumed": [{"changed": dict}]}):
-        return [first]
-    return [first, *(entry["changed"] for entry in first["resumed"])]
+    return [first, *(entry["changed"] for entry in first.get("resumed", []))]
 
 
 def current(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -128,9 +110,7 @@ def read_run(folder: str | Path) -> RunFiles:
         folder=folder,
         configs=configs_in(folder),
         metrics=by_step(read_lines(folder / "metrics.jsonl")),
-        probes=by_step(
-            row for row in read_evenly(folder / PROBES_FILE, SHOWN_PROBES) if has_shape(row, PROBES)
-        ),
+        probes=by_step(read_evenly(folder / PROBES_FILE, SHOWN_PROBES)),
         checkpoints=read_lines(folder / "checkpoints.jsonl"),
         evals=read_evals(folder),
         pages=_find_pages(folder),

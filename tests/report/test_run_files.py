@@ -19,18 +19,6 @@ def test_a_step_that_was_run_again_counts_once_and_half_a_line_not_at_all(run):
     assert rows[2]["env/all/reward/total"] == 0.9
 
 
-def test_a_probe_that_lacks_something_is_left_out(run):
-    probe = {"problem_id": "p", "problem": "1 + 1?", "answer": "2", "text": "2"}
-    probe |= {"correct": True, "finished": True, "tokens": ["2"], "top": [[["2", 1.0]]]}
-    lacking = {key: value for key, value in probe.items() if key != "tokens"}
-    rows = [{"step": step, "probes": [it]} for step, it in enumerate([probe, lacking, probe])]
-    rows.append({"step": "3", "probes": [probe]})
-    (run / "probes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read_run(run)
-    assert [row["step"] for row in found.probes] == [0, 2]
-    assert "probes.jsonl" in found.files
-
-
 def test_what_a_resumption_changed_holds_since_then(run):
     first = json.loads((run / "config.json").read_text())
     changed = {"steps": 8, "evaluators": ["b.py:second"]}
