@@ -61,14 +61,6 @@ WRITTEN = (
     "tensorboard",
     "adapter",
 )
-# What alarms and progress read in every metrics line; one without it was damaged.
-NEEDED = {
-    "step",
-    "env/all/reward/total",
-    "env/all/ac_tokens_per_turn",
-    "env/all/cutoff_share",
-    "optim/nonfinite",
-}
 # Pages and rollouts of a step, and the folder in which they have a second name.
 OF_A_STEP = re.compile(
     r"(train|eval_.+)_iteration_(\d{6,})\D.*|(iteration|nonfinite_step)_(\d{6,})(\.jsonl)?"
@@ -246,19 +238,15 @@ class RunFolder:
     def rewind(self, step: int, total_steps: int) -> None:
         """Drop lines and pages of `step` and later, which will be run again, and torn lines."""
         self.total_steps = total_steps
-        rows = steps_before(self.path / "metrics.jsonl", step, NEEDED)
+        rows = steps_before(self.path / "metrics.jsonl", step)
         share = {row["step"]: (row["step"] + 1) / total_steps for row in rows}
         self.rows = [row | {"progress/done_frac": share[row["step"]]} for row in rows]
-        lost = sorted(set(range(step)) - {row["step"] for row in self.rows})
-        if lost:
-            log.warning(
-                "metrics.jsonl: the lines of steps %s are lost, the saved weights are not",
-                spelled(lost),
-            )
+        if lost := step - len(rows):
+            log.warning("metrics.jsonl: %s lost, the saved weights are not", counted(lost, "line"))
         # When the run continues, the weights after `step` steps answer the probe problems again.
         probed = step + 1 if step == total_steps else step
         for name, end in (("timing_spans.jsonl", step), ("probes.jsonl", probed)):
-            self.replace(name, as_lines(steps_before(self.path / name, end, {"step"})))
+            self.replace(name, as_lines(steps_before(self.path / name, end)))
         self.write_rows()
         self.forget_pages(step)
 
@@ -308,19 +296,13 @@ def delete(path: Path) -> None:
         path.unlink()
 
 
-def steps_before(path: Path, step: float, needed: set[str]) -> list[dict]:
+def steps_before(path: Path, step: int) -> list[dict]:
     """One line per step, in order; of a step that was written twice, the later one."""
     rows, bad = scan_lines(path)
-    whole = [row for row in rows if needed <= set(row) and isinstance(row["step"], int)]
-    if bad or len(whole) < len(rows):
-        lost = counted(len(bad) + len(rows) - len(whole), "torn or damaged line")
-        log.warning("%s: %s skipped", path.name, lost)
-    latest = {row["step"]: row for row in whole if row["step"] < step}
+    if bad:
+        log.warning("%s: %s skipped", path.name, counted(len(bad), "torn or damaged line"))
+    latest = {row["step"]: row for row in rows if row["step"] < step}
     return [latest[number] for number in sorted(latest)]
-
-
-def spelled(steps: list[int]) -> str:
-    return str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]} ({len(steps)} lines)"
 
 
 class EarlyLog(logging.Handler):
