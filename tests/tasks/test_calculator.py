@@ -208,6 +208,7 @@ def plainly(model, prompt, number, rollout, partner, policy, stops, limit):
         ("fast", POLICIES[1], True, 60),
         ("in C", POLICIES[0], True, 60),
         ("in C", POLICIES[1], True, 60),
+        ("bursts", POLICIES[1], True, 60),
     ],
 )
 def test_a_batch_gives_what_plain_sampling_gives(tokenizer, kind, policy, replies, limit):
