@@ -301,7 +301,7 @@ def steps_before(path: Path, step: int) -> list[dict]:
     rows, bad = scan_lines(path)
     if bad:
         log.warning("%s: %s skipped", path.name, counted(len(bad), "torn or damaged line"))
-    latest = {row["step"]: row for row in rows if row["step"] < step}
+    latest = {row["step"]: row for row in rows if row.get("step", step) < step}
     return [latest[number] for number in sorted(latest)]
 
 
