@@ -48,6 +48,7 @@ SIZES = {
     "n_kv_groups": "num_key_value_heads",
 }
 SHARD_INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+MAX_SIZE, MAX_LAYERS = 10_000_000, 1_000  # Qwen3-32B: 151,936 and 64
 SHARD = re.compile(r"[\w-][\w.-]{0,200}", re.ASCII)  # a file beside its index, never elsewhere
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 WRAPPERS = re.compile(r"^((_orig_mod|module)\.)+")  # of torch.compile, DistributedDataParallel
@@ -140,7 +141,7 @@ def _read_pth(path: Path) -> dict[str, Tensor]:
 
 
 def checked_state(found: Any, path: Path) -> dict[str, Tensor]:
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise UserError(f"{path} holds a {type(found).__name__}, expected a state dict of tensors")
     for name, value in found.items():
         if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -289,13 +290,16 @@ def _fields(hf: Mapping, name: str) -> dict:
 def _size(hf: Mapping, name: str, origin: str | Path) -> int:
     if type(_number(hf.get(name), name, origin)) is not int:
         raise UserError(f"{origin}: expected a whole number as {name}, found {hf[name]}")
+    largest = MAX_LAYERS if name == "num_hidden_layers" else MAX_SIZE
+    if hf[name] > largest:
+        raise UserError(f"{origin}: expected {name} up to {largest:,}, found {hf[name]}")
     return hf[name]
 
 
 def _number(value: object, name: str, origin: str | Path) -> int | float:
     if value is None:
         raise UserError(f"{origin} has no {name}")
-    if not isinstance(value, (int, float)) or not 0 < value:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e18:
         raise UserError(f"{origin}: expected a number above 0 as {name}, found {value}")
     return value
 

@@ -47,7 +47,11 @@ def called(
 
 def error_in_words(error: BaseException) -> str:
     """The kind of an error, and its message."""
-    return f"{type(error).__name__}: {str(error)[:1000]}"
+    try:
+        said = str(error)[:1000]
+    except Exception:  # an error may fail to print itself
+        said = "(it cannot be shown)"
+    return f"{type(error).__name__}: {said}"
 
 
 def in_words(value: object) -> str:

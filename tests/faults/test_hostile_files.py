@@ -97,7 +97,7 @@ def test_no_pickle_runs(tmp_path, wrap):
     "content, says",
     [
         ({"tok_emb.weight": torch.zeros(4, 4, dtype=torch.int64)}, "expected a tensor of floats"),
-        ([torch.zeros(4, 4)], "expected a state dict"),
+        ({7: torch.zeros(4, 4)}, "expected a state dict"),
     ],
 )
 def test_what_is_no_state_of_a_model(tmp_path, content, says):
@@ -138,11 +138,13 @@ def folder(tmp_path):
     return save_hf_folder(toy_model(**SIZES), tokenizer, tmp_path / "model")
 
 
-WRONG = [None, -1, 1.5, "many", [], {}]
+LONG = "\x1b[31m" * 5_000
+NUMBERS = [-1, 10**12, 10**400, 1.5, float("nan")]
+WRONG = [None, *NUMBERS, True, "__class__", LONG, [], {}, [[1]]]
 
 
-def test_every_field_of_a_config_may_hold_something_else(folder):
-    """Refused, or of no meaning to our model; never another error."""
+def test_every_field_of_a_config_may_hold_anything(folder):
+    """Refused, or of no meaning to our model; never another error, never a long wait."""
     good = json.loads((folder / "config.json").read_text())
     accepted = set()
     for name in good | {"rope_parameters": 0, "rope_scaling": 0, "dtype": 0}:

@@ -121,13 +121,16 @@ def paying(name):
     [
         ({"reply": None}, "raised TypeError: 'NoneType' object is not callable"),
         ({"reply": property()}, "raised AttributeError: "),
+        ({"rewards": property()}, "raised AttributeError: "),
         ({"reply": lambda self, turn: 7}, "replied no text: 7"),
         ({"reply": lambda self, turn: "a\ud800"}, "replied half of a surrogate pair"),
         ({"reply": lambda self, turn: "x" * 10**6}, "replied 1,000,000 characters"),
         ({"rewards": lambda self: 1.0}, "returned no rewards with `correct` among them: 1.0"),
         ({"rewards": lambda self: {"correct": "yes"}}, "returned no rewards"),
+        (paying("reward/total"), "returned a reward 'reward/total'"),
         (paying("a b"), "returned a reward 'a b'"),
         (paying("reward_failed"), "returned a reward 'reward_failed'"),
+        ({"__bool__": lambda self: False}, ""),
         ({"__len__": lambda self: 0}, ""),
     ],
 )
@@ -135,6 +138,19 @@ def test_the_likeliest_mistakes_are_named(methods, failure, heard):
     rollout = heard(**methods)
     assert rollout.failure.startswith(failure) and bool(rollout.failure) == bool(failure)
     assert failure or rollout.outcome == {"correct": 1.0}
+
+
+class Odd(BaseException):
+    """An error that cannot be printed."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def test_an_error_that_cannot_be_printed_has_its_kind(heard):
+    failure = "raised Odd: (it cannot be shown)"
+    assert Verifier(raising(Odd()))("text", None) == (0.0, failure)
+    assert heard(reply=raising(Odd())).failure == failure
 
 
 # ---- what passes
