@@ -6,7 +6,8 @@
    row's numbers do not depend, to the last bit, on what else is in the batch.
 
    All threads walk through all stages, take the pieces of a stage as they find time, and meet
-   after it. fast/decode_library.py compiles this file, with -DBFLOAT16 for weights in bfloat16. */
+   after it. Then a token of each row is drawn from its logits, as sampling.py does.
+   fast/decode_library.py compiles this file, with -DBFLOAT16 for weights in bfloat16. */
 
 #include <math.h>
 #include <pthread.h>
@@ -15,8 +16,13 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __AVX512BF16__
+#if defined(__AVX512BF16__) || defined(__AMX_BF16__)
 #include <immintrin.h>
+#endif
+#if defined(BFLOAT16) && defined(__AMX_BF16__) && defined(__linux__)
+#define TILES /* the processor multiplies blocks of 16 rows and 16 outputs in one instruction */
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 /* ---- Numbers, and as many of them as a register holds ---- */
@@ -125,12 +131,44 @@ static inline float exponential(float x) {
     return sum * power;
 }
 
+/* In C, unlike in C++, vectors have no a ? b : c. */
+static inline Lanes choose(Bits mask, Lanes a, Lanes b) {
+    return (Lanes)((mask & (Bits)a) | (~mask & (Bits)b));
+}
+
+static inline Lanes larger(Lanes a, Lanes b) { return choose((Bits)(a > b), a, b); }
+
+/* e^x for numbers that are not above 0; 0 where it is below e^-87. */
+static inline Lanes exponentials(Lanes x) {
+    Bits gone = (Bits)(x < -87);
+    x = choose(gone, (Lanes){} - 87, x);
+    Lanes shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;
+    Lanes rest = x - n * 0.693359375f + n * 2.12194440e-4f;
+    Lanes sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;
+    sum = sum * rest + 8.3334519073e-3f;
+    sum = sum * rest + 4.1665795894e-2f;
+    sum = sum * rest + 1.6666665459e-1f;
+    sum = sum * rest + 5.0000001201e-1f;
+    sum = sum * rest * rest + rest + 1;
+    return (Lanes)(~gone & (Bits)(sum * (Lanes)(((Bits)shifted + 127) << 23)));
+}
+
 /* ---- What fast/decoding.py hands over: the same fields in the same order ---- */
 
 typedef struct {
-    const Number *qkv, *out, *gate_up, *down; /* packed matrices */
+    int64_t outputs, inputs;
+    const Number *weights; /* packed */
+    const float *bias; /* NULL where there is none */
+    /* LoRA: y += scale * B (A x). A (rank, inputs) and B (outputs, rank), packed, or NULL. */
+    int64_t rank;
+    const Number *lora_a, *lora_b;
+    double scale;
+} Matrix;
+
+typedef struct {
+    Matrix qkv, out, gate_up, down;
     const float *norm_1, *norm_2;
-    const float *query_norm, *key_norm, *qkv_bias; /* NULL where the model has none */
+    const float *query_norm, *key_norm; /* NULL where the model has none */
     Number *keys, *values; /* (rows, groups, capacity, head_dim) */
 } Layer;
 
@@ -139,8 +177,9 @@ typedef struct {
     double eps;
     const Number *embedding;
     const float *final_norm;
-    const Number *head; /* packed */
+    Matrix head;
     Layer *layer;
+    int64_t rank; /* the largest of any matrix */
 } Model;
 
 typedef struct {
@@ -154,6 +193,7 @@ typedef struct {
     const Model *model;
     const Step *step;
     Number *x, *heads, *attended, *inner; /* (rows, so many) */
+    Number *low; /* (rows, rank): A x, of the matrix whose turn it is */
     atomic_long *taken; /* pieces of each stage that threads have taken */
     atomic_long threads; /* 0 while they are being started */
     atomic_long arrived, stages; /* threads that are through a stage; stages that all are through */
@@ -229,11 +269,18 @@ static void sums_of(int rows, const Number *x, int64_t inputs, const Number *til
 
 enum Kind { PLAIN, ADD, GATE };
 
-static void store(enum Kind kind, Number *y, const Lanes *sums, const float *bias) {
+static void store(enum Kind kind, Number *y, const Lanes *sums, const float *bias,
+                  const Lanes *added, float scale) {
     float values[2 * LANES], *up = values + LANES;
     memcpy(values, sums, sizeof values);
     if (bias)
         for (int i = 0; i < 2 * LANES; i++) values[i] += bias[i];
+    if (added) { /* rounded where optim/lora.py rounds */
+        float low_rank[2 * LANES];
+        memcpy(low_rank, added, sizeof low_rank);
+        for (int i = 0; i < 2 * LANES; i++)
+            values[i] = rounded(values[i]) + rounded(rounded(low_rank[i]) * scale);
+    }
     if (kind == PLAIN)
         for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(values[i]);
     else if (kind == ADD)
@@ -246,28 +293,108 @@ static void store(enum Kind kind, Number *y, const Lanes *sums, const float *bia
         }
 }
 
-static void multiply_tile(int64_t rows, enum Kind kind, const Number *x, int64_t inputs,
-                          const Number *tile, const float *bias, Number *y, int64_t outputs) {
-    for (int64_t row = 0; row < rows; row += ROWS) {
-        Lanes sums[ROWS][2];
-        int count = rows - row < ROWS ? rows - row : ROWS;
-        sums_of(count, x + row * inputs, inputs, tile, sums);
-        for (int k = 0; k < count; k++) store(kind, y + (row + k) * outputs, sums[k], bias);
+#ifdef TILES
+/* Linux lets a process use the registers that hold tiles after it has asked once. */
+static int tiles_allowed(void) {
+    static int allowed = -1;
+    if (allowed < 0) allowed = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+    return allowed;
+}
+
+static void open_tiles(void) { /* of 16 lines with 64 bytes each; a thread's registers are its own */
+    struct { uint8_t palette, start, unused[14]; uint16_t bytes[16]; uint8_t lines[16]; } shape
+        = {.palette = 1};
+    for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.lines[i] = 16;
+    if (tiles_allowed()) _tile_loadconfig(&shape);
+}
+
+static void close_tiles(void) { if (tiles_allowed()) _tile_release(); }
+
+#define MOST_ROWS 32 /* of a product at once: two tiles, times the two strips of the matrix */
+
+/* Sums of up to 32 rows. Reads and computes whole tiles of 16; what it finds for rows that are not
+   there is not looked at. A strip's lines are 128 bytes apart, since another lies in between. */
+static void sum_tiles(int rows, const Number *x, int64_t inputs, const Number *tile,
+                      Lanes (*sums)[2]) {
+    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+    for (int64_t i = 0; i < inputs; i += 32, tile += 32 * 2 * LANES) {
+        for (int line = 0; line < 32; line++) ask_for(tile + line * 2 * LANES);
+        _tile_loadd(6, tile, 128);
+        _tile_loadd(7, tile + PAIR * LANES, 128);
+        _tile_loadd(4, x + i, 2 * inputs);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        if (rows <= 16) continue;
+        _tile_loadd(5, x + 16 * inputs + i, 2 * inputs);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, sums[0], 128);
+    _tile_stored(1, &sums[0][1], 128);
+    if (rows <= 16) return;
+    _tile_stored(2, sums[16], 128);
+    _tile_stored(3, &sums[16][1], 128);
+}
+#else
+static void open_tiles(void) {}
+static void close_tiles(void) {}
+#define MOST_ROWS ROWS
+#endif
+
+static int rows_at_once(void) {
+#ifdef TILES
+    if (tiles_allowed()) return MOST_ROWS;
+#endif
+    return ROWS;
+}
+
+/* Sums of at most rows_at_once() rows with a tile of two strips. */
+static void sums_with(int rows, const Number *x, int64_t inputs, const Number *tile,
+                      Lanes (*sums)[2]) {
+#ifdef TILES
+    if (tiles_allowed()) {
+        sum_tiles(rows, x, inputs, tile, sums);
+        return;
+    }
+#endif
+    sums_of(rows, x, inputs, tile, sums);
+}
+
+/* A tile of the matrix, times all rows. `low` (rows, rank) is what LoRA's A has made of them. */
+static void multiply_tile(int64_t rows, enum Kind kind, const Number *x, const Matrix *m,
+                          int64_t tile, const Number *low, Number *y, int64_t outputs) {
+    const Number *weights = m->weights + tile * 2 * LANES * m->inputs;
+    const float *bias = m->bias ? m->bias + tile * 2 * LANES : NULL;
+    int at_once = rows_at_once();
+    for (int64_t row = 0; row < rows; row += at_once) {
+        Lanes sums[MOST_ROWS][2], added[MOST_ROWS][2];
+        int count = rows - row < at_once ? rows - row : at_once;
+        sums_with(count, x + row * m->inputs, m->inputs, weights, sums);
+        if (low)
+            sums_with(count, low + row * m->rank, m->rank, m->lora_b + tile * 2 * LANES * m->rank,
+                      added);
+        for (int k = 0; k < count; k++)
+            store(kind, y + (row + k) * outputs, sums[k], bias, low ? added[k] : NULL, m->scale);
     }
 }
 
-/* x (rows, inputs) times a packed matrix, plus a bias or NULL: stored in y (rows, outputs), or
-   added to it; or the matrix has two halves, and y becomes silu(first half) * second half. */
-static void product(Work *work, long *stage, enum Kind kind, const Number *x, int64_t inputs,
-                    const Number *packed, const float *bias, Number *y, int64_t outputs) {
-    int64_t width = kind == GATE ? LANES : 2 * LANES, size = 2 * LANES * inputs;
-    int64_t tiles = outputs / width, some = 1 + STREAM / (size * sizeof(Number));
+/* x (rows, inputs) times a packed matrix, plus its bias: stored in y, or added to it; or the matrix
+   has two halves, and y becomes silu(first half) * second half. */
+static void product(Work *work, long *stage, enum Kind kind, const Number *x, const Matrix *m,
+                    Number *y) {
+    Number *low = NULL;
+    if (m->rank) {
+        Matrix a = {.outputs = m->rank, .inputs = m->inputs, .weights = m->lora_a};
+        product(work, stage, PLAIN, x, &a, low = work->low);
+    }
+    int64_t width = kind == GATE ? LANES : 2 * LANES, tiles = m->outputs / (2 * LANES);
+    int64_t some = 1 + STREAM / (2 * LANES * m->inputs * sizeof(Number));
     int64_t most = 1 + tiles / (4 * work->threads); /* so that nobody waits for long */
     if (some > most) some = most;
     for (int64_t i; (i = piece(work, *stage, (tiles + some - 1) / some)) >= 0;)
         for (int64_t tile = i * some; tile < (i + 1) * some && tile < tiles; tile++)
-            multiply_tile(work->step->rows, kind, x, inputs, packed + tile * size,
-                          bias ? bias + tile * width : NULL, y + tile * width, outputs);
+            multiply_tile(work->step->rows, kind, x, m, tile, low, y + tile * width,
+                          tiles * width);
     meet(work, stage);
 }
 
@@ -416,6 +543,9 @@ static void attention(Work *work, long *stage, const Layer *layer, float *sums, 
 /* Bytes of the three parts of a thread's scratch, each a whole number of cache lines. */
 static int64_t in_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+/* Products may read 16 rows at a time, and the last ones need not hold anything. */
+static int64_t whole_tiles(int64_t rows) { return (rows + 15) / 16 * 16; }
+
 static int64_t sums_size(const Model *m, const Step *step) {
     return in_lines(m->heads / m->groups * (m->head_dim + step->capacity + LANES) * sizeof(float));
 }
@@ -425,44 +555,291 @@ static int64_t queries_size(const Model *m) {
 }
 
 static int64_t normed_size(const Model *m, const Step *step) {
-    return in_lines(step->rows * m->emb * sizeof(Number));
+    return in_lines(whole_tiles(step->rows) * m->emb * sizeof(Number));
 }
 
-static void walk(Work *w) {
+static void walk(void *argument) {
+    Work *w = argument;
     const Model *m = w->model;
-    int64_t width = m->heads * m->head_dim, all = width + 2 * m->groups * m->head_dim;
     long stage = 0;
     while (!atomic_load(&w->threads)) sched_yield();
     char *scratch = w->scratch + atomic_fetch_add(&w->begun, 1) * w->each;
     float *sums = (float *)scratch;
     Number *queries = (Number *)(scratch + sums_size(m, w->step));
     Number *normed = (Number *)((char *)queries + queries_size(m));
+    open_tiles();
     for (int64_t row; (row = piece(w, stage, w->step->rows)) >= 0;)
         memcpy(w->x + row * m->emb, m->embedding + w->step->tokens[row] * m->emb,
                m->emb * sizeof(Number));
     meet(w, &stage);
     for (const Layer *layer = m->layer; layer < m->layer + m->layers; layer++) {
         norm(w, layer->norm_1, normed);
-        product(w, &stage, PLAIN, normed, m->emb, layer->qkv, layer->qkv_bias, w->heads, all);
+        product(w, &stage, PLAIN, normed, &layer->qkv, w->heads);
         attention(w, &stage, layer, sums, queries);
-        product(w, &stage, ADD, w->attended, width, layer->out, NULL, w->x, m->emb);
+        product(w, &stage, ADD, w->attended, &layer->out, w->x);
         norm(w, layer->norm_2, normed);
-        product(w, &stage, GATE, normed, m->emb, layer->gate_up, NULL, w->inner, m->hidden);
-        product(w, &stage, ADD, w->inner, m->hidden, layer->down, NULL, w->x, m->emb);
+        product(w, &stage, GATE, normed, &layer->gate_up, w->inner);
+        product(w, &stage, ADD, w->inner, &layer->down, w->x);
     }
     norm(w, m->final_norm, normed);
-    product(w, &stage, PLAIN, normed, m->emb, m->head, NULL, w->step->logits, m->vocab);
+    product(w, &stage, PLAIN, normed, &m->head, w->step->logits);
+    close_tiles();
 }
 
-static void *walk_alone(void *work) { walk(work); return NULL; }
+/* ---- Drawing a token from each row's logits ---- */
 
-static void start_threads(Work *work) {
-    pthread_t threads[work->step->threads];
+typedef struct {
+    int64_t rows, vocab, threads, top_k;
+    double temperature, top_p;
+    const Number *logits; /* (rows, vocab) */
+    const float *uniform; /* (rows,) in (0, 1) */
+    int64_t *tokens; /* (rows,) */
+    float *logprobs, *entropies; /* (rows,) of the distribution that is drawn from */
+    int32_t *kept; /* (rows, vocab), the tokens that top-p and top-k kept, or NULL */
+    int64_t *counts; /* (rows,) how many of them */
+} Drawing;
+
+typedef struct {
+    const Drawing *drawing;
+    atomic_long taken, begun, threads;
+    char *scratch; /* `each` bytes for every thread */
+    int64_t each;
+} Draws;
+
+#define BLOCK 128 /* logits whose sum is one number of a running sum */
+#define BUCKETS 2048 /* by the upper bits of a positive float, which grow with it */
+
+typedef struct { float weight; int32_t token; } Entry;
+
+/* What a thread needs for one row. */
+typedef struct {
+    float *weights; /* (whole blocks,) e^(logit / temperature - largest), 0 where cut */
+    float *sums; /* of each block */
+    Entry *entries; /* those of a bucket */
+    double masses[BUCKETS];
+    int32_t sizes[BUCKETS];
+} Room;
+
+static int64_t whole_blocks(int64_t vocab) { return (vocab + BLOCK - 1) / BLOCK * BLOCK; }
+
+static int64_t scratch_of_draw(int64_t vocab) {
+    int64_t entries = whole_blocks(vocab);
+    return in_lines(sizeof(Room) + entries * (sizeof(float) + sizeof(float) / BLOCK + sizeof(Entry))
+                    + BLOCK * sizeof(float));
+}
+
+static Room *room_in(char *scratch, int64_t vocab) {
+    Room *room = (Room *)scratch;
+    room->weights = (float *)(room + 1);
+    room->sums = room->weights + whole_blocks(vocab);
+    room->entries = (Entry *)(room->sums + whole_blocks(vocab) / BLOCK);
+    return room;
+}
+
+/* weights[i] = logits[i] / temperature, -inf behind the last; returns the largest, or NaN if any is
+   not a number or infinite. */
+static float scale_logits(const Number *logits, int64_t vocab, float temperature, float *weights) {
+    int64_t all = whole_blocks(vocab);
+    if (temperature == 1)
+        for (int64_t i = 0; i < vocab; i++) weights[i] = wide(logits[i]);
+    else
+        for (int64_t i = 0; i < vocab; i++) weights[i] = wide(logits[i]) / temperature;
+    for (int64_t i = vocab; i < all; i++) weights[i] = -INFINITY;
+    Lanes largest = (Lanes){} - INFINITY;
+    Bits wrong = {};
+    for (int64_t i = 0; i < all; i += LANES) {
+        Lanes some;
+        memcpy(&some, weights + i, sizeof some);
+        largest = larger(some, largest);
+        wrong |= (Bits)(some != some);
+    }
+    float most = -INFINITY;
+    int found_wrong = 0;
+    for (int k = 0; k < LANES; k++) {
+        most = largest[k] > most ? largest[k] : most;
+        found_wrong |= wrong[k] != 0;
+    }
+    return found_wrong || most - most != 0 ? NAN : most;
+}
+
+/* The weights become e^(weight - largest). Sums each block of them, and adds up all of them and
+   weight * log(weight), which is what their entropy needs. */
+static void weigh(Room *room, int64_t vocab, float largest, double *mass, double *energy) {
+    *mass = *energy = 0;
+    for (int64_t block = 0; block < whole_blocks(vocab) / BLOCK; block++) {
+        Lanes sum = {}, all = {};
+        for (int i = 0; i < BLOCK; i += LANES) {
+            float *place = room->weights + block * BLOCK + i;
+            Lanes some;
+            memcpy(&some, place, sizeof some);
+            some -= largest;
+            Lanes weights = exponentials(some);
+            memcpy(place, &weights, sizeof weights);
+            sum += weights;
+            all += weights * larger(some, (Lanes){} - 1e30f); /* 0 * -inf is not a number */
+        }
+        *mass += room->sums[block] = total(sum);
+        *energy += total(all);
+    }
+}
+
+static int largest_first(const void *one, const void *other) {
+    const Entry *a = one, *b = other;
+    if (a->weight != b->weight) return a->weight < b->weight ? 1 : -1;
+    return a->token < b->token ? -1 : 1;
+}
+
+static int bucket_of(float weight) {
+    uint32_t bits;
+    memcpy(&bits, &weight, sizeof bits);
+    return bits >> 20;
+}
+
+/* The entries of a bucket, the largest first, and among equals the lower token. */
+static int64_t sorted_bucket(Room *room, int64_t vocab, int bucket) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        if (bucket_of(room->weights[i]) == bucket)
+            room->entries[count++] = (Entry){room->weights[i], i};
+    qsort(room->entries, count, sizeof *room->entries, largest_first);
+    return count;
+}
+
+/* Sets to 0 what top-p and top-k cut: sampling.kept_tokens says what that is. Sums are rounded to
+   float before they are compared, as they are there. */
+static void cut(Room *room, int64_t vocab, double mass, int64_t top_k, float top_p) {
+    memset(room->masses, 0, sizeof room->masses);
+    memset(room->sizes, 0, sizeof room->sizes);
+    for (int64_t i = 0; i < vocab; i++) {
+        int bucket = bucket_of(room->weights[i]);
+        room->masses[bucket] += room->weights[i];
+        room->sizes[bucket]++;
+    }
+    int64_t most = top_k && top_k < vocab ? top_k : vocab, count = 0;
+    float target = top_p;
+    double sum = 0;
+    int bucket = BUCKETS - 1;
+    if (top_k) { /* top_p is a share of the sum of the top_k largest */
+        for (; count + room->sizes[bucket] < most; bucket--)
+            count += room->sizes[bucket], sum += room->masses[bucket];
+        sorted_bucket(room, vocab, bucket);
+        for (int64_t i = 0; count < most; i++) count++, sum += room->entries[i].weight;
+        target = (float)(sum / mass) * top_p;
+    }
+    for (bucket = BUCKETS - 1, count = 0, sum = 0; bucket > 0; bucket--) {
+        double next = sum + room->masses[bucket];
+        if (count + room->sizes[bucket] >= most || (float)(next / mass) >= target) break;
+        count += room->sizes[bucket], sum = next;
+    }
+    int64_t inside = sorted_bucket(room, vocab, bucket), last = 0;
+    for (; last < inside; last++) {
+        count++, sum += room->entries[last].weight;
+        if (count >= most || (float)(sum / mass) >= target) break;
+    }
+    if (last >= inside) last = inside - 1;
+    float smallest = last < 0 ? 0 : room->entries[last].weight;
+    int64_t equal = 0; /* how many of those as small as the smallest are kept */
+    for (int64_t i = 0; i <= last; i++) equal += room->entries[i].weight == smallest;
+    for (int64_t i = 0; i < vocab; i++) {
+        float weight = room->weights[i];
+        if (weight < smallest || (weight == smallest && equal-- <= 0)) room->weights[i] = 0;
+    }
+}
+
+/* Sums of what a cut has left. `energy` is as in `exponentials`. */
+static void sum_again(Room *room, int64_t vocab, double *mass, double *energy) {
+    *mass = *energy = 0;
+    for (int64_t block = 0; block < whole_blocks(vocab) / BLOCK; block++) {
+        room->sums[block] = 0;
+        for (int64_t i = block * BLOCK; i < (block + 1) * BLOCK; i++)
+            if (room->weights[i] > 0) {
+                room->sums[block] += room->weights[i];
+                *energy += room->weights[i] * logf(room->weights[i]);
+            }
+        *mass += room->sums[block];
+    }
+}
+
+/* The token at which the running sum of the weights passes u of their total. */
+static int64_t pick(const Room *room, int64_t vocab, double mass, float u) {
+    double target = u * mass, sum = 0;
+    int64_t block = 0, blocks = whole_blocks(vocab) / BLOCK, token, found = 0;
+    while (block < blocks - 1 && sum + room->sums[block] <= target) sum += room->sums[block++];
+    while (block && room->sums[block] == 0) block--; /* only where rounding has gone too far */
+    for (token = block * BLOCK; token < (block + 1) * BLOCK; token++) {
+        if (room->weights[token] == 0) continue;
+        found = token; /* the last one that has weight, if rounding leaves something over */
+        sum += room->weights[token];
+        if (sum > target) break;
+    }
+    return found;
+}
+
+static int64_t most_likely(const Number *logits, int64_t vocab) { /* the first among equals */
+    int64_t best = 0;
+    for (int64_t i = 1; i < vocab; i++)
+        if (wide(logits[i]) > wide(logits[best])) best = i;
+    return best;
+}
+
+static void draw_row(const Drawing *d, int64_t row, Room *room) {
+    const Number *logits = d->logits + row * d->vocab;
+    int greedy = d->temperature == 0, narrowed = !greedy && (d->top_p < 1 || d->top_k > 0);
+    double mass, energy;
+    float largest = scale_logits(logits, d->vocab, greedy ? 1 : d->temperature, room->weights);
+    if (largest != largest) { /* the caller sees that this is no number */
+        d->tokens[row] = 0;
+        d->logprobs[row] = d->entropies[row] = NAN;
+        if (d->kept) d->counts[row] = 0;
+        return;
+    }
+    weigh(room, d->vocab, largest, &mass, &energy);
+    if (narrowed) {
+        cut(room, d->vocab, mass, d->top_k, d->top_p);
+        sum_again(room, d->vocab, &mass, &energy);
+    }
+    int64_t token = greedy ? most_likely(logits, d->vocab)
+                           : pick(room, d->vocab, mass, d->uniform[row]);
+    d->tokens[row] = token;
+    d->logprobs[row] = log(room->weights[token] / mass);
+    d->entropies[row] = log(mass) - energy / mass;
+    if (!d->kept) return;
+    int64_t count = 0;
+    for (int64_t i = 0; i < d->vocab; i++)
+        if (room->weights[i] > 0) d->kept[row * d->vocab + count++] = i;
+    d->counts[row] = count;
+}
+
+static void draw_rows(void *argument) {
+    Draws *draws = argument;
+    const Drawing *d = draws->drawing;
+    char *scratch = draws->scratch + atomic_fetch_add(&draws->begun, 1) * draws->each;
+    Room *room = room_in(scratch, d->vocab);
+    for (int64_t row; (row = atomic_fetch_add(&draws->taken, 1)) < d->rows;)
+        draw_row(d, row, room);
+}
+
+/* ---- Threads ---- */
+
+typedef struct {
+    void (*work)(void *);
+    void *on;
+    atomic_long *threads; /* told how many there are, before they begin */
+} Team;
+
+static void *work_in_team(void *argument) {
+    Team *team = argument;
+    team->work(team->on);
+    return NULL;
+}
+
+static void start_threads(Team *team, int64_t wanted) {
+    pthread_t threads[wanted];
     long started = 1;
-    while (started < work->step->threads
-           && !pthread_create(&threads[started], NULL, walk_alone, work)) started++;
-    atomic_store(&work->threads, started);
-    walk(work);
+    while (started < wanted && !pthread_create(&threads[started], NULL, work_in_team, team))
+        started++;
+    atomic_store(team->threads, started);
+    work_in_team(team);
     while (--started) pthread_join(threads[started], NULL);
 }
 
@@ -472,38 +849,58 @@ static void start_threads(Work *work) {
 extern void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned) __attribute__((weak));
 extern int omp_get_num_threads(void) __attribute__((weak));
 
-static void walk_in_team(void *argument) {
-    Work *work = argument;
-    atomic_store(&work->threads, omp_get_num_threads());
-    walk(work);
+static void work_in_torch(void *argument) {
+    Team *team = argument;
+    atomic_store(team->threads, omp_get_num_threads());
+    team->work(team->on);
 }
 
-static int use_torch_threads(Work *work) {
-    if (work->step->threads == 1 || !GOMP_parallel || !omp_get_num_threads) return 0;
-    GOMP_parallel(walk_in_team, work, work->step->threads, 0);
+static int use_torch_threads(Team *team, int64_t wanted) {
+    if (wanted == 1 || !GOMP_parallel || !omp_get_num_threads) return 0;
+    GOMP_parallel(work_in_torch, team, wanted, 0);
     return 1;
 }
 #else
-static int use_torch_threads(Work *work) { (void)work; return 0; }
+static int use_torch_threads(Team *team, int64_t wanted) { (void)team, (void)wanted; return 0; }
 #endif
+
+static void share(void (*work)(void *), void *on, atomic_long *threads, int64_t wanted) {
+    Team team = {work, on, threads};
+    if (!use_torch_threads(&team, wanted)) start_threads(&team, wanted);
+}
+
+/* ---- What Python calls ---- */
 
 /* All memory of a step is taken here, before any work: 1 if there is none, and nothing changed. */
 int decode(const Model *m, const Step *step) {
     int64_t width = m->heads * m->head_dim, all = width + 2 * m->groups * m->head_dim;
+    int64_t rows = whole_tiles(step->rows);
     Work work = {.model = m, .step = step};
     work.each = sums_size(m, step) + queries_size(m) + normed_size(m, step);
-    work.x = malloc(step->rows * (m->emb + all + width + m->hidden) * sizeof(Number));
+    work.x = malloc(rows * (m->emb + all + width + m->hidden + m->rank) * sizeof(Number));
     work.scratch = malloc(step->threads * work.each);
-    work.taken = calloc(5 * m->layers + 2, sizeof *work.taken);
+    work.taken = calloc(9 * m->layers + 3, sizeof *work.taken);
     int found = work.x && work.scratch && work.taken;
     if (found) {
-        work.heads = work.x + step->rows * m->emb;
-        work.attended = work.heads + step->rows * all;
-        work.inner = work.attended + step->rows * width;
-        if (!use_torch_threads(&work)) start_threads(&work);
+        work.heads = work.x + rows * m->emb;
+        work.attended = work.heads + rows * all;
+        work.inner = work.attended + rows * width;
+        work.low = work.inner + rows * m->hidden;
+        share(walk, &work, &work.threads, step->threads);
     }
     free(work.x);
     free(work.scratch);
     free(work.taken);
     return !found;
+}
+
+/* Draws a token for each row; 1 if there is no memory for it. */
+int draw(const Drawing *drawing) {
+    Draws draws = {.drawing = drawing};
+    draws.each = scratch_of_draw(drawing->vocab);
+    draws.scratch = malloc(drawing->threads * draws.each);
+    if (!draws.scratch) return 1;
+    share(draw_rows, &draws, &draws.threads, drawing->threads);
+    free(draws.scratch);
+    return 0;
 }

@@ -17,7 +17,7 @@ float64, and 30 % of those sampled at temperature 1.
 
 import ctypes
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
@@ -26,9 +26,10 @@ from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from reasoning_from_scratch.fast.bursts import BurstBatch
-from reasoning_from_scratch.fast.decode_library import NoLibrary, kept_library
+from reasoning_from_scratch.fast.decode_library import FORMATS, NoLibrary, kept_library
 from reasoning_from_scratch.fast.device import seeded_model
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.qwen3 import (
@@ -41,7 +42,7 @@ from reasoning_from_scratch.qwen3 import (
     attention,
     rope_tables,
 )
-from reasoning_from_scratch.sampling import RunningBatch, sample_next_token
+from reasoning_from_scratch.sampling import Draw, RunningBatch, sample_next_token
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -49,6 +50,7 @@ log = logging.getLogger("reasoning_from_scratch")
 # Packing the weights, or recording, costs as much as it saves in about this many steps.
 FEWEST_STEPS = 32
 NARROW = 512  # features; Qwen3-0.6B has 1,024
+WIDE = 8192  # tokens of a vocabulary; drawing from a smaller one takes torch no time to speak of
 
 
 def decoder_for(
@@ -61,14 +63,21 @@ def decoder_for(
         return plain
     if on_gpu(model) and fits_graphs(model):
         return GraphDecoder(plain, compiled=compiled)
-    library = load_library(model.tok_emb.weight.dtype) if fits_decode_c(model) else None
+    if on_gpu(model) or unfit_for_decode_c(model):
+        return plain
+    library = load_library(model.tok_emb.weight.dtype)
     return CompiledDecoder(model, library) if library else plain
 
 
 def draw_for(model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
-    """Recorded draws if decoding steps are recorded. `keeps`: also return what top-p kept."""
-    recorded = steps >= FEWEST_STEPS and on_gpu(model) and fits_graphs(model)
-    return partial(GraphDraw(), keeps=keeps) if recorded else sample_next_token
+    """Recorded draws if decoding steps are recorded; for a wide vocabulary on a CPU, draws in C.
+    `keeps`: also return what top-p kept."""
+    if steps >= FEWEST_STEPS and on_gpu(model) and fits_graphs(model):
+        return partial(GraphDraw(), keeps=keeps)
+    weight = model.tok_emb.weight
+    if weight.device.type == "cpu" and weight.dtype in FORMATS and len(weight) >= WIDE:
+        return partial(draw_in_c, keeps=keeps)
+    return sample_next_token
 
 
 def batch_for(model: Qwen3Model) -> type[RunningBatch]:
@@ -193,39 +202,74 @@ def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> Pr
 # --- the model, as decode.c takes it ---
 
 
-def _structure(name: str, **names: str) -> type[ctypes.Structure]:
-    """Fields by kind, in the order of decode.c."""
-    kinds = {"pointers": ctypes.c_void_p, "integers": ctypes.c_int64, "number": ctypes.c_double}
-    fields = [(field, kinds[kind]) for kind, text in names.items() for field in text.split()]
-    return type(name, (ctypes.Structure,), {"_fields_": fields})
+KINDS = {"pointers": ctypes.c_void_p, "integers": ctypes.c_int64, "numbers": ctypes.c_double}
 
 
-Layer = _structure(
-    "Layer",
-    pointers="qkv out gate_up down norm_1 norm_2 query_norm key_norm qkv_bias keys values",
-)
-Model = _structure(
-    "Model",
-    integers="layers emb heads groups head_dim hidden vocab",
-    number="eps",
-    pointers="embedding final_norm head layer",
-)
-Step = _structure(
-    "Step", integers="rows capacity threads", pointers="tokens positions cos sin logits"
-)
+def _fields(kind: str | type, names: str) -> list[tuple[str, type]]:
+    """Fields of one kind, in the order of decode.c."""
+    return [(name, KINDS[kind] if isinstance(kind, str) else kind) for name in names.split()]
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = [
+        *_fields("integers", "outputs inputs"),
+        *_fields("pointers", "weights bias"),
+        *_fields("integers", "rank"),
+        *_fields("pointers", "lora_a lora_b"),
+        *_fields("numbers", "scale"),
+    ]
+
+
+class Layer(ctypes.Structure):
+    _fields_ = [
+        *_fields(Matrix, "qkv out gate_up down"),
+        *_fields("pointers", "norm_1 norm_2 query_norm key_norm keys values"),
+    ]
+
+
+class Model(ctypes.Structure):
+    _fields_ = [
+        *_fields("integers", "layers emb heads groups head_dim hidden vocab"),
+        *_fields("numbers", "eps"),
+        *_fields("pointers", "embedding final_norm"),
+        *_fields(Matrix, "head"),
+        *_fields("pointers", "layer"),
+        *_fields("integers", "rank"),
+    ]
+
+
+class Step(ctypes.Structure):
+    _fields_ = [
+        *_fields("integers", "rows capacity threads"),
+        *_fields("pointers", "tokens positions cos sin logits"),
+    ]
+
+
+class Drawing(ctypes.Structure):
+    _fields_ = [
+        *_fields("integers", "rows vocab threads top_k"),
+        *_fields("numbers", "temperature top_p"),
+        *_fields("pointers", "logits uniform tokens logprobs entropies kept counts"),
+    ]
 
 
 KNOWN = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, FeedForward}
 
 
 def fits_decode_c(model: Qwen3Model) -> bool:
-    """Whether decode.c computes what this model does: exactly our class, of any family, with its
-    weights on the CPU and sizes that fill registers. decode.c gets weights with LoRA merged into
-    them, for which only float32 is fine enough: bfloat16 would round LoRA away."""
+    """Whether decode.c computes what this model does."""
+    return unfit_for_decode_c(model) is None
+
+
+def unfit_for_decode_c(model: Qwen3Model) -> str | None:
+    """What of this model decode.c does not compute, or None: it computes exactly our class, of any
+    family, with or without LoRA, whose weights are on the CPU and whose sizes fill registers."""
     leaves = [part for part in model.modules() if not list(part.children())]
     others = {type(part) for part in model.modules()} - {type(part) for part in leaves}
-    if type(model) is not Qwen3Model or others - KNOWN or has_hooks(model):
-        return False
+    if type(model) is not Qwen3Model or others - KNOWN:
+        return "it is not a plain Qwen3Model"
+    if has_hooks(model):
+        return "a hook waits for its layers to be called"
     attention_parts = [block.att for block in model.trf_blocks]
     absent = [norm for att in attention_parts for norm in (att.q_norm, att.k_norm)]
     absent = [norm for norm in absent if type(norm) is nn.Identity]
@@ -233,25 +277,43 @@ def fits_decode_c(model: Qwen3Model) -> bool:
     norms = [part for part in leaves if is_plain_norm(part)]
     weights, dtype = list(model.parameters()), model.tok_emb.weight.dtype
     tables: list[Any] = [p for p in leaves if type(p) is nn.Linear or type(p) is nn.Embedding]
-    tables += [part for part in leaves if has_lora(part) and dtype == torch.float32]
-    sizes = {size for part in tables for size in part.weight.shape}
-    return (
+    tables += [part for part in leaves if has_lora(part)]
+    if not (
         len(norms) + len(tables) + len(absent) == len(leaves)
         and len(absent) in (0, 2 * len(attention_parts))
         and len({norm.eps for norm in norms}) == 1
         and len({part.bias is None for part in may_add}) == 1
         and all(getattr(part, "bias", None) is None for part in tables if part not in may_add)
-        and all(weight.device.type == "cpu" and weight.dtype == dtype for weight in weights)
-        and all(size % 32 == 0 for size in sizes)
-        and model.cfg["head_dim"] % {torch.float32: 16, torch.bfloat16: 32}.get(dtype, 2**30) == 0
-        # If a processor can multiply tiles of bfloat16, oneDNN uses that; decode.c does not.
-        and not (dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported())
-    )
+        and all(len({scale_of(m) for m in some if has_lora(m)}) <= 1 for some in fused(model))
+    ):
+        return "its layers have parts that Qwen3, Qwen2.5 and Llama do not have"
+    if any(weight.device.type != "cpu" or weight.dtype != dtype for weight in weights):
+        return "its weights are in several places or number formats"
+    if dtype not in FORMATS:
+        return f"its weights are in {str(dtype).removeprefix('torch.')}"
+    sizes = {size for part in tables for size in part.weight.shape}
+    if any(size % 32 for size in sizes) or model.cfg["head_dim"] % REGISTER[dtype]:
+        return "its sizes are no multiples of 32, which fill a processor's registers"
+    return None
+
+
+REGISTER = {torch.float32: 16, torch.bfloat16: 32}  # numbers of a head that are taken together
+
+
+def fused(model: Qwen3Model) -> list[tuple[nn.Module, ...]]:
+    """The matrices that decode.c multiplies as one, because their inputs are the same."""
+    blocks = [(block.att, block.ff) for block in model.trf_blocks]
+    together = [((a.W_query, a.W_key, a.W_value), (f.fc1, f.fc2)) for a, f in blocks]
+    return [matrices for of_block in together for matrices in of_block]
 
 
 def has_lora(part: nn.Module) -> bool:
     """Whether it is what optim/lora.py puts in place of a linear layer."""
     return hasattr(part, "lora_A")
+
+
+def scale_of(lora: Any) -> float:
+    return lora.alpha / lora.rank
 
 
 def fits_graphs(model: Qwen3Model) -> bool:
@@ -279,8 +341,14 @@ def has_hooks(model: Qwen3Model) -> bool:
     return any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
 
 
+# Frozen weights, packed: with LoRA, a run packs them once. Each belongs to the first of the weights
+# that were packed together, and is valid for one version of all of them.
+PACKED: MutableMapping[Tensor, tuple[list, Tensor]] = WeakIdKeyDictionary()
+
+
 class CompiledDecoder(Decoder):
-    """Takes decoding steps in C. It keeps a copy of the weights, so each update needs a new one."""
+    """Takes decoding steps in C. It packs the weights anew unless they are frozen, so each update
+    needs a new one. LoRA's small matrices are not merged: bfloat16 would round them away."""
 
     def __init__(self, model: Qwen3Model, library: ctypes.CDLL) -> None:
         super().__init__(model)
@@ -290,6 +358,7 @@ class CompiledDecoder(Decoder):
         self.layers = (Layer * len(model.trf_blocks))(*map(self._layer, model.trf_blocks))
         block, size, embedding = model.trf_blocks[0], model.cfg["head_dim"], model.tok_emb.weight
         heads, groups = (len(x.weight) // size for x in (block.att.W_query, block.att.W_key))
+        matrices = [getattr(x, n) for x in self.layers for n in ("qkv", "out", "gate_up", "down")]
         self.weights = Model(
             len(self.layers),
             embedding.shape[1],
@@ -301,8 +370,9 @@ class CompiledDecoder(Decoder):
             model.final_norm.eps,
             self._keep(embedding.detach()),
             self._scale(model.final_norm),
-            self._pack(model.out_head),
+            self._matrix(model.out_head),
             ctypes.addressof(self.layers),
+            max(matrix.rank for matrix in matrices),
         )
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(lambda arguments: library.pack(*arguments), self.packing))
@@ -310,15 +380,13 @@ class CompiledDecoder(Decoder):
     def _layer(self, block: TransformerBlock) -> ctypes.Structure:
         att, ff = block.att, block.ff
         norms = (block.norm1, block.norm2, att.q_norm, att.k_norm)
-        biases = [linear.bias for linear in (att.W_query, att.W_key, att.W_value)]
-        bias = None if biases[0] is None else self._keep(torch.cat(biases).detach().float())
         matrices = (
-            self._pack(att.W_query, att.W_key, att.W_value),
-            self._pack(att.out_proj),
-            self._pack(ff.fc1, ff.fc2, in_turn=True),
-            self._pack(ff.fc3),
+            self._matrix(att.W_query, att.W_key, att.W_value),
+            self._matrix(att.out_proj),
+            self._matrix(ff.fc1, ff.fc2, in_turn=True),
+            self._matrix(ff.fc3),
         )
-        return Layer(*matrices, *map(self._scale, norms), bias)
+        return Layer(*matrices, *map(self._scale, norms))
 
     def _keep(self, tensor: Tensor) -> int:
         self.kept.append(tensor.contiguous())
@@ -327,19 +395,56 @@ class CompiledDecoder(Decoder):
     def _scale(self, norm: nn.Module) -> int | None:
         return self._keep(norm.scale.detach().float()) if isinstance(norm, RMSNorm) else None
 
-    def _pack(self, *linears: Any, in_turn: bool = False) -> int:
-        """One packed matrix: the strips of several follow each other or, `in_turn`, alternate."""
-        weights = [
-            (linear.merged_weight() if has_lora(linear) else linear.weight).detach()
-            for linear in linears
-        ]
-        packed = self._keep(weights[0].new_empty(sum(weight.numel() for weight in weights)))
+    def _matrix(self, *linears: Any, in_turn: bool = False) -> ctypes.Structure:
+        """Matrices with the same inputs become one: the strips of several follow each other or,
+        `in_turn`, alternate."""
+        weights = [linear.weight.detach() for linear in linears]
+        outputs, inputs = sum(map(len, weights)), weights[0].shape[1]
+        biases = [linear.bias for linear in linears]
+        bias = None if biases[0] is None else self._keep(torch.cat(biases).detach().float())
+        frozen = not any(linear.weight.requires_grad for linear in linears)
+        packed = self._pack_once(linears, in_turn) if frozen else self._pack(weights, in_turn)
+        lora = self._lora([x if has_lora(x) else None for x in linears], weights, in_turn)
+        return Matrix(outputs, inputs, packed, bias, *lora)
+
+    def _pack_once(self, linears: Sequence[Any], in_turn: bool) -> int:
+        """A snapshot may overwrite frozen weights; then their version changes."""
+        key = linears[0].weight
+        state = [self.library, *((x.weight.data_ptr(), x.weight._version) for x in linears)]
+        before, packed = PACKED.get(key, (None, None))
+        if before != state:
+            self._pack([linear.weight.detach() for linear in linears], in_turn)
+            packed = self.kept[-1]
+            PACKED[key] = state, packed
+        return self._keep(packed)
+
+    def _pack(self, weights: Sequence[Tensor], in_turn: bool = False) -> int:
+        packed = weights[0].new_empty(sum(weight.numel() for weight in weights))
         first = 0
         for weight in weights:
             by = len(weights) if in_turn else 1
-            self.packing.append((self._keep(weight), *weight.shape, packed, first, by))
+            arguments = self._keep(weight), *weight.shape, packed.data_ptr(), first, by
+            self.packing.append(arguments)
             first += 1 if in_turn else len(weight) // self.library.lanes()
-        return packed
+        return self._keep(packed)
+
+    def _lora(self, layers: Sequence[Any], weights: Sequence[Tensor], in_turn: bool) -> tuple:
+        """Rank, A, B and scale of matrices that become one, as one: rows of A follow each other;
+        B has zeros where an output belongs to another matrix. The rank grows to whole tiles."""
+        ranks = [layer.rank if layer else 0 for layer in layers]
+        if not any(ranks):
+            return 0, None, None, 0.0
+        rank = -(-sum(ranks) // 32) * 32
+        a = weights[0].new_zeros(rank, weights[0].shape[1])
+        bs = [weight.new_zeros(len(weight), rank) for weight in weights]
+        first = 0
+        for layer, own, b in zip(layers, ranks, bs, strict=True):
+            if layer:
+                a[first : first + own] = layer.lora_A.detach()
+                b[:, first : first + own] = layer.lora_B.detach()
+            first += own
+        scale = next(scale_of(layer) for layer in layers if layer)
+        return rank, self._pack([a]), self._pack(bs, in_turn), scale
 
     def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         if self.in_c:
@@ -347,6 +452,7 @@ class CompiledDecoder(Decoder):
                 return self.decode(in_idx, cache)
             except MemoryError as error:
                 log.warning("%s; torch takes over", error)
+                self.in_c = False
                 self.in_c = False
         return super().__call__(in_idx, cache)
 
@@ -365,6 +471,59 @@ class CompiledDecoder(Decoder):
             raise MemoryError("decode.c found no memory for a decoding step")
         cache.advance(1)
         return logits
+
+
+# --- the draw, as decode.c takes it ---
+
+
+class DrawnInC(NamedTuple):
+    """sampling.Draw without its weights."""
+
+    tokens: Tensor  # (B,)
+    logprobs: Tensor  # (B,)
+    entropies: Tensor  # (B,)
+    kept: list[list[int]] | None  # per row, the tokens that top-p and top-k kept
+
+    def kept_ids(self) -> list[list[int]]:
+        return self.kept or [[] for _ in self.tokens]
+
+
+def draw_in_c(
+    logits: Tensor,
+    u: Tensor,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    cut: Callable,
+    keeps: bool = False,
+) -> "DrawnInC | Draw":
+    """sampling.sample_next_token for rows of a wide vocabulary (B, V), without float32 copies."""
+    library = load_library(logits.dtype)
+    if library is None:
+        return sample_next_token(logits, u, temperature, top_p, top_k, cut)
+    rows, vocab = logits.shape
+    logits, u = logits.contiguous(), u.contiguous()
+    tokens = torch.empty(rows, dtype=torch.long)
+    logprobs, entropies = torch.empty(rows), torch.empty(rows)
+    narrowed = keeps and temperature > 0 and (top_p < 1 or top_k > 0)
+    kept = torch.empty(rows, vocab, dtype=torch.int32) if narrowed else None  # mostly untouched
+    counts = torch.empty(rows, dtype=torch.long) if narrowed else None
+    tensors = (logits, u, tokens, logprobs, entropies, kept, counts)
+    drawing = Drawing(
+        rows,
+        vocab,
+        torch.get_num_threads(),
+        top_k,
+        temperature,
+        top_p,
+        *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
+    )
+    if library.draw(ctypes.byref(drawing)):
+        raise MemoryError("decode.c found no memory for drawing tokens")
+    ids = None
+    if narrowed:
+        ids = [row[:count].tolist() for row, count in zip(kept, counts.tolist(), strict=True)]
+    return DrawnInC(tokens, logprobs, entropies, ids)
 
 
 # --- the library ---

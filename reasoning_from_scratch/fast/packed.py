@@ -295,12 +295,14 @@ def attention_call(rows: list[AttentionRow], tokens: int, device: torch.device) 
 
 def block_sums(
     products: Tensor, cut: Tensor | None, temperature: float, largest: Tensor, total: Tensor
-) -> tuple[Tensor, Tensor]:
-    """`largest` and `total` of BlockwiseLogprobs, after one more block's matrix product (M, C)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`largest` and `total` of BlockwiseLogprobs, after one more block's matrix product (M, C), and
+    the block's e^(logit - largest)."""
     logits = as_logits(products, cut, temperature)
     before, largest = largest, torch.maximum(largest, logits.amax(-1, keepdim=True))
     total = total * (before - largest).exp()  # m - m' is -inf at the first block: 0 times 0
-    return largest, total + logits.sub_(largest).exp_().sum(-1, keepdim=True)
+    weights = logits.sub_(largest).exp_()
+    return largest, total + weights.sum(-1, keepdim=True), weights
 
 
 def block_gradient(
@@ -321,7 +323,7 @@ def block_gradient(
 class BlockWork(NamedTuple):
     """What is done with each block of logits between its matrix products."""
 
-    sums: Callable[..., tuple[Tensor, Tensor]]
+    sums: Callable[..., tuple[Tensor, Tensor, Tensor]]
     gradient: Callable[..., Tensor]
 
 
@@ -357,7 +359,10 @@ def block_elements(device: torch.device) -> int:
 
 class BlockwiseLogprobs(torch.autograd.Function):
     """Two passes over the blocks of the vocabulary: one forward, and one backward, in which each
-    block's logits are computed again instead of being remembered."""
+    block's logits are computed again instead of being remembered. If the head is not trained, one
+    pass is enough: the gradient at the hidden states needs only the head's mean row under p, which
+    is summed up on the way. The target's own row is left out of that sum and comes in at the end:
+    where p is almost 1, rounding would drown the little that the two differ by."""
 
     @staticmethod
     def forward(ctx, hidden, head, targets, temperature, kept, block, work):
@@ -369,27 +374,39 @@ class BlockwiseLogprobs(torch.autograd.Function):
         """
         largest = hidden.new_full((len(hidden), 1), -torch.inf, dtype=at_least_float32(hidden))
         total, own = torch.zeros_like(largest), torch.zeros_like(largest)  # own: targets' logits
+        others = None  # (M, D) sum of e^(logit - m) times the head's rows, without the target's
+        if ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]:
+            others = torch.zeros_like(hidden, dtype=at_least_float32(hidden))
         for part in blocks(len(head), block):
             products = hidden @ head[part].T  # (M, C)
             column, inside = targets_in(targets, part)
             own += as_logits(products.gather(-1, column), None, temperature) * inside
-            cut = cut_in(kept, part)
-            largest, total = work.sums(products, cut, temperature, largest, total)
+            cut, before = cut_in(kept, part), largest
+            largest, total, weights = work.sums(products, cut, temperature, before, total)
+            if others is not None:
+                weights.scatter_(-1, column, weights.gather(-1, column) * ~inside)
+                others.mul_((before - largest).exp()).add_(weights.to(hidden.dtype) @ head[part])
         log_z = largest + total.log()  # (M, 1)
-        ctx.save_for_backward(hidden, head, targets, log_z)
-        ctx.rest = temperature, kept, block, work
+        ctx.rest = temperature, kept, block, work, hidden.dtype
+        if others is None:
+            ctx.save_for_backward(hidden, head, targets, log_z)
+        else:  # (1 - p[target]) times the target's row, minus p times each other row
+            target_rows = F.embedding(targets, head)  # (M, D)
+            ctx.save_for_backward(target_rows * -(own - log_z).expm1() - others / total)
         return (own - log_z)[:, 0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_logprobs):
         """d log p[target] / d logits = (one-hot(target) - p) / temperature, a row per token."""
+        temperature, kept, block, work, dtype = ctx.rest
+        scale = grad_logprobs[:, None] / temperature  # (M, 1)
+        if len(ctx.saved_tensors) == 1:  # the head is not trained
+            return (scale * ctx.saved_tensors[0]).to(dtype), *[None] * 6
         hidden, head, targets, log_z = ctx.saved_tensors
-        temperature, kept, block, work = ctx.rest
         # The blocks' shares are added up in float32: in bfloat16 the later ones would round away.
         grad_hidden = torch.zeros_like(hidden, dtype=at_least_float32(hidden))
         grad_head = torch.empty_like(head) if ctx.needs_input_grad[1] else None
-        scale = grad_logprobs[:, None] / temperature  # (M, 1)
         for part in blocks(len(head), block):
             products = hidden @ head[part].T  # (M, C)
             column, inside = targets_in(targets, part)

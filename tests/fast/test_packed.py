@@ -177,6 +177,39 @@ def kept_sets(targets):
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("sets", [None, kept_sets])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-11), (torch.float32, 2e-6)])
+def test_a_frozen_head_needs_no_second_pass(dtype, tolerance, sets, temperature, block):
+    hidden, head, targets = head_inputs(dtype)
+    kept = sets and sets(targets)
+    logprobs = blockwise_logprobs(hidden, head.detach(), targets, temperature, kept, block)
+    expected = plain(hidden, head, targets, temperature, kept)
+    torch.testing.assert_close(logprobs, expected, rtol=tolerance, atol=tolerance)
+    weights = torch.arange(1.0, 1 + len(targets), dtype=dtype)
+    (found,) = torch.autograd.grad((logprobs * weights).sum(), hidden)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), hidden)
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=10 * tolerance)
+
+
+def test_a_frozen_head_in_bfloat16_keeps_what_a_confident_token_still_teaches():
+    """At p = 0.999 the gradient is a thousandth of the head's rows: rounded like those, it would be
+    lost."""
+    torch.manual_seed(0)
+    head = torch.randn(64, 32, dtype=torch.bfloat16)
+    hidden = (0.4 * head[:8].float() + 0.05 * torch.randn(8, 32)).bfloat16().requires_grad_()
+    targets = torch.arange(8)
+    exact_inputs = hidden.detach().double().requires_grad_(), head.double()
+    truth = plain(*exact_inputs, targets)
+    assert truth.exp().median() > 0.9
+    (exact,) = torch.autograd.grad(truth.sum(), exact_inputs[0])
+    found = blockwise_logprobs(hidden, head, targets, block=16)
+    (ours,) = torch.autograd.grad(found.sum(), hidden)
+    errors = (ours.double() - exact).norm(dim=-1) / exact.norm(dim=-1)
+    assert errors.max() < 0.05
+
+
+@pytest.mark.parametrize("block", [1, 9, 0])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("sets", [None, kept_sets])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-11), (torch.float32, 2e-6)])
 def test_same_values_and_gradients_as_the_plain_version(dtype, tolerance, sets, temperature, block):
     hidden, head, targets = head_inputs(dtype)
     kept = sets and sets(targets)
