@@ -7,6 +7,7 @@ book's table, if an answer has no box, its last number counts.
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -51,7 +52,7 @@ def main(options: Options) -> None:
     problems = load_problems(test_set, limit=options.dataset_size)
     device = trusted_device(options.device)
     model, tokenizer = load_model_and_tokenizer(
-        options.which_model, device, options.compile, dtype=default_dtype(device)
+        options.which_model, device, options.compile, dtype=partial(default_dtype, device)
     )
     name = options.which_model
     if options.checkpoint_path:

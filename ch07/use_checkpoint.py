@@ -7,6 +7,7 @@ The checkpoints are of Qwen3-0.6B: 1.5 GB each.
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from reasoning_from_scratch.commands.cli import run_script
@@ -43,7 +44,7 @@ def main(options: Options) -> None:
     path = downloads.published_checkpoint(options.grpo_type, options.step, options.out_dir)
     device = trusted_device(options.device)
     model, tokenizer = load_model_and_tokenizer(
-        path, device, local_dir=options.out_dir, dtype=default_dtype(device)
+        path, device, local_dir=options.out_dir, dtype=partial(default_dtype, device)
     )
     asked = ChatOptions(template="math", max_new_tokens=options.max_new_tokens)
     say(Chat(model, tokenizer, asked).answer(options.question))

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from reasoning_from_scratch.evaluation.scores import (
     score_rows,
     wilson_interval,
 )
-from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
@@ -398,5 +399,4 @@ def evaluate_with(
 def open_model(name: str, device: str, dtype: str):
     """Model and tokenizer on a device that computes correctly, in the format that suits it."""
     place = trusted_device(device)
-    number_format = default_dtype(place) if dtype == "auto" else getattr(torch, dtype)
-    return load_model_and_tokenizer(name, place, dtype=number_format)
+    return load_model_and_tokenizer(name, place, dtype=partial(dtype_by_name, dtype, place))

@@ -30,7 +30,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from reasoning_from_scratch.fast.bursts import BurstBatch
 from reasoning_from_scratch.fast.decode_library import FORMATS, NoLibrary, kept_library
-from reasoning_from_scratch.fast.device import seeded_model
+from reasoning_from_scratch.fast.device import NARROW, seeded_model
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
@@ -49,7 +49,6 @@ log = logging.getLogger("reasoning_from_scratch")
 
 # Packing the weights, or recording, costs as much as it saves in about this many steps.
 FEWEST_STEPS = 32
-NARROW = 512  # features; Qwen3-0.6B has 1,024
 WIDE = 8192  # tokens of a vocabulary; drawing from a smaller one takes torch no time to speak of
 
 
@@ -377,7 +376,7 @@ class CompiledDecoder(Decoder):
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(lambda arguments: library.pack(*arguments), self.packing))
 
-    def _layer(self, block: TransformerBlock) -> ctypes.Structure:
+    def _layer(self, block: TransformerBlock) -> Layer:
         att, ff = block.att, block.ff
         norms = (block.norm1, block.norm2, att.q_norm, att.k_norm)
         matrices = (
@@ -395,7 +394,7 @@ class CompiledDecoder(Decoder):
     def _scale(self, norm: nn.Module) -> int | None:
         return self._keep(norm.scale.detach().float()) if isinstance(norm, RMSNorm) else None
 
-    def _matrix(self, *linears: Any, in_turn: bool = False) -> ctypes.Structure:
+    def _matrix(self, *linears: Any, in_turn: bool = False) -> Matrix:
         """Matrices with the same inputs become one: the strips of several follow each other or,
         `in_turn`, alternate."""
         weights = [linear.weight.detach() for linear in linears]

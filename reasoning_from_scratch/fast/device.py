@@ -1,14 +1,21 @@
 """Which processor to use, what number format it likes, and whether it computes correctly."""
 
 import logging
+import time
+from collections.abc import Mapping
+from functools import cache
 
 import torch
+import torch.nn.functional as F
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
 
 log = logging.getLogger("reasoning_from_scratch")
 
+NARROW = 512  # features of a small model; Qwen3-0.6B has 1,024
+# bfloat16 is the default on a CPU that multiplies it this many times as fast as float32.
+WORTH_ROUNDING = 1.25
 TITLES = {
     "cuda": "NVIDIA CUDA GPU",
     "mps": "Apple Silicon GPU (MPS)",
@@ -48,18 +55,52 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
     return torch.device(str(name))
 
 
-def default_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where it is fast and sound; not on CPUs (slow) or MPS (missing on older macOS).
+def dtype_by_name(name: str, device: torch.device, cfg: Mapping) -> torch.dtype:
+    """What --dtype asks for; "auto": what suits the device and a model of this configuration."""
+    return default_dtype(device, cfg) if name == "auto" else getattr(torch, name)
+
+
+def default_dtype(device: torch.device, cfg: Mapping) -> torch.dtype:
+    """bfloat16 where it is fast and sound; not on MPS (missing on older macOS), on CPUs without
+    instructions for it, or for small models on a CPU, which gain nothing from it.
 
     GPUs before 2020 (T4, V100, GTX) have no bfloat16. There torch emulates it in float32, many
     times slower, and counts that as support unless told not to.
     """
+    if device.type == "cpu":
+        return torch.float32 if cfg["emb_dim"] < NARROW else cpu_dtype()
     if device.type != "cuda":
         return torch.bfloat16 if device.type == "xpu" else torch.float32
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.bfloat16
     log.info("this GPU has no bfloat16, so weights are float32, which takes twice the memory")
     return torch.float32
+
+
+@cache
+def cpu_dtype() -> torch.dtype:
+    """What this processor multiplies faster, measured in some milliseconds. (Instructions for
+    bfloat16 have many names: avx512_bf16, amx_bf16, ARM's bf16; and torch must use them.)"""
+    gain = product_seconds(torch.float32) / product_seconds(torch.bfloat16)
+    fast = gain >= WORTH_ROUNDING
+    log.info(
+        "number format: %s, since this processor multiplies bfloat16 %.1f times as fast as float32"
+        " (--dtype chooses)",
+        "bfloat16" if fast else "float32",
+        gain,
+    )
+    return torch.bfloat16 if fast else torch.float32
+
+
+def product_seconds(dtype: torch.dtype) -> float:
+    """The fastest of some matrix products, as a model's layers compute them."""
+    x, weight = torch.ones(128, 1024, dtype=dtype), torch.ones(1024, 1024, dtype=dtype)
+    seconds = []
+    for _ in range(6):
+        start = time.perf_counter()
+        F.linear(x, weight)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def trusted_device(name: str | torch.device = "auto") -> torch.device:

@@ -1,7 +1,7 @@
 """Opens models by name, folder or file, with their tokenizers; saves and exports them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -200,14 +200,14 @@ def load_model_and_tokenizer(
     use_compile: bool = False,
     local_dir: str | Path = "qwen3",
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | Callable[[Mapping], torch.dtype] | None = None,
 ) -> tuple[Qwen3Model, ModelTokenizer]:
     """A name of MODEL_NAMES ("tiny" is "tiny-base"), OWNER/NAME on the hub, a folder, or a
     file (.pth, .safetensors, .gguf). A folder of LoRA means its base with the LoRA merged into it.
     A run folder means its best save, and RUN@SAVE that save (see saved_models).
 
-    `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` None keeps
-    that of the file.
+    `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` may be a
+    function of the model's configuration; None keeps that of the file.
     """
     if base := base_of(which_model):
         model, tokenizer = load_model_and_tokenizer(
@@ -221,7 +221,8 @@ def load_model_and_tokenizer(
         cfg = config_from_hf(read_json(path / "config.json"), path / "config.json")
     else:
         cfg = config_from_state(state, path)
-    model = build_model(cfg, state, path, dtype)
+    number_format = dtype(cfg) if callable(dtype) else dtype
+    model = build_model(cfg, state, path, number_format)
     tokenizer = _tokenizer_for(path, model.cfg, local_dir)
     if which_model == "instruct" and isinstance(tokenizer, Qwen3Tokenizer):
         tokenizer.add_thinking = False

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
 
 from reasoning_from_scratch.config import Loss, Sampling, TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
@@ -24,12 +25,21 @@ class Policy(LocalPolicy):
 
     @classmethod
     def load(
-        cls, model: str, config: TrainConfig | None = None, device: str = "auto", lora_rank: int = 0
+        cls,
+        model: str,
+        config: TrainConfig | None = None,
+        device: str = "auto",
+        lora_rank: int = 0,
+        dtype: str = "auto",
     ) -> "Policy":
         """`model` is what --model takes: tiny, smollm2, OWNER/NAME, a folder, a run. `config` sets
-        the temperature of the trained log-probabilities, the size of a micro-batch and LoRA."""
+        the temperature of the trained log-probabilities, the size of a micro-batch and LoRA, and
+        the number format, unless `dtype` names one."""
         config, place = config or TrainConfig(), trusted_device(device)
-        weights, tokenizer = load_model_and_tokenizer(model, place, dtype=default_dtype(place))
+        name = config.dtype if dtype == "auto" else dtype
+        weights, tokenizer = load_model_and_tokenizer(
+            model, place, dtype=partial(dtype_by_name, name, place)
+        )
         if rank := lora_rank or config.lora_rank:
             add_lora(weights, rank, config.lora_alpha)
         return cls(weights, AdamW(weights), config, packed_logprobs, tokenizer, FAST)

@@ -17,7 +17,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.group_signal import preflight_summary
 from reasoning_from_scratch.fast.compiled import CompiledPass
 from reasoning_from_scratch.fast.decoding import KeptRecordings
-from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.model_names import is_name
@@ -450,7 +450,7 @@ def with_folder(config: TrainConfig) -> TrainConfig:
 def starting_model(start: Start, device: torch.device) -> tuple[Qwen3Model, ModelTokenizer]:
     config = start.config
     known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
-    dtype = getattr(torch, known) if known else default_dtype(device)
+    dtype = partial(dtype_by_name, known or "auto", device)
     # On another machine the run folder may not be there. The weights come from rank 0 anyway.
     here = is_name(start.model) or Path(start.model).exists()
     model = start.model if here else config.model

@@ -12,15 +12,15 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-import torch
 from torch import Tensor
 
 from reasoning_from_scratch.config import Optim, TrainConfig, to_json
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import write_whole
@@ -265,7 +265,7 @@ class Models:
     ) -> None:
         self.folder, self.all_weights, self.keep_samplers = folder, all_weights, keep_samplers
         self.device = trusted_device(device)
-        self.dtype = default_dtype(self.device) if dtype == "auto" else getattr(torch, dtype)
+        self.dtype = partial(dtype_by_name, dtype, self.device)
         self.bases = {name: self.opened(name, where) for name, where in named.items()}
         self.trained: dict[str, Trained] = {}
         self.samplers: dict[str, Sampler] = {}

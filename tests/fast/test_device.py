@@ -49,9 +49,18 @@ def test_a_device_that_is_not_here_is_one_line(has):
 
 def test_default_dtype(monkeypatch, caplog):
     caplog.set_level("INFO")
-    assert default_dtype(torch.device("cpu")) == torch.float32
-    assert default_dtype(torch.device("mps")) == torch.float32
+    tiny, wide = {"emb_dim": 128}, {"emb_dim": 576}
+    assert default_dtype(torch.device("cpu"), tiny) == torch.float32
+    assert default_dtype(torch.device("mps"), wide) == torch.float32
     assert not caplog.text
+    # A processor with instructions for bfloat16, and one that converts every number.
+    for faster, expected in ((2.0, torch.bfloat16), (0.2, torch.float32)):
+        seconds = {torch.float32: 1.0, torch.bfloat16: 1 / faster}
+        monkeypatch.setattr(device_module, "product_seconds", seconds.get)
+        device_module.cpu_dtype.cache_clear()
+        assert default_dtype(torch.device("cpu"), wide) == expected
+        assert f"multiplies bfloat16 {faster} times as fast" in caplog.text
+    device_module.cpu_dtype.cache_clear()
     # Of a T4, torch says True, unless it is asked for what the card does by itself.
     for by_itself, expected in ((True, torch.bfloat16), (False, torch.float32)):
 
@@ -59,7 +68,7 @@ def test_default_dtype(monkeypatch, caplog):
             return by_itself or including_emulation
 
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
-        assert default_dtype(torch.device("cuda")) == expected
+        assert default_dtype(torch.device("cuda"), wide) == expected
     assert caplog.text.count("no bfloat16") == 1
 
 
