@@ -30,6 +30,8 @@ from statistics import mean
 from reasoning_from_scratch import load_problems
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import check_names
+from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.tables import replace_rows
 from reasoning_from_scratch.grading import get_last_boxed
@@ -274,7 +276,7 @@ def trained(options: Options, arm: str, seed: int) -> dict[str, float]:
     result = run_to_end(config, quiet=False).finished()
     row = {"lr": options.lr, "steps": float(options.steps)}
     row |= {"seconds": sum(row["time/total"] for row in result.rows)}
-    policy = Policy(result.model, tokenizer=result.tokenizer, config=config)
+    policy = Policy(result.model, None, config, packed_logprobs, result.tokenizer, FAST)
     row |= kept(folder / "held_back.json", on_held_back, policy, prompt, LONGEST)
     if options.final:
         row |= kept(folder / "test.json", on_test_set, policy, prompt, LONGEST)

@@ -159,7 +159,7 @@ typedef struct {
     int64_t outputs, inputs;
     const Number *weights; /* packed */
     const float *bias; /* NULL where there is none */
-    /* LoRA: y += scale * B (A x). A (rank, inputs) and B (outputs, rank), packed, or NULL. */
+    /* LoRA: y += B (scale * A x). A (rank, inputs) and B (outputs, rank), packed, or NULL. */
     int64_t rank;
     const Number *lora_a, *lora_b;
     double scale;
@@ -193,7 +193,7 @@ typedef struct {
     const Model *model;
     const Step *step;
     Number *x, *heads, *attended, *inner; /* (rows, so many) */
-    Number *low; /* (rows, rank): A x, of the matrix whose turn it is */
+    Number *low; /* (rows, rank): scale * A x, of the matrix whose turn it is */
     atomic_long *taken; /* pieces of each stage that threads have taken */
     atomic_long threads; /* 0 while they are being started */
     atomic_long arrived, stages; /* threads that are through a stage; stages that all are through */
@@ -267,7 +267,7 @@ static void sums_of(int rows, const Number *x, int64_t inputs, const Number *til
     }
 }
 
-enum Kind { PLAIN, ADD, GATE };
+enum Kind { PLAIN, SCALE, ADD, GATE };
 
 static void store(enum Kind kind, Number *y, const Lanes *sums, const float *bias,
                   const Lanes *added, float scale) {
@@ -278,11 +278,12 @@ static void store(enum Kind kind, Number *y, const Lanes *sums, const float *bia
     if (added) { /* rounded where optim/lora.py rounds */
         float low_rank[2 * LANES];
         memcpy(low_rank, added, sizeof low_rank);
-        for (int i = 0; i < 2 * LANES; i++)
-            values[i] = rounded(values[i]) + rounded(rounded(low_rank[i]) * scale);
+        for (int i = 0; i < 2 * LANES; i++) values[i] = rounded(values[i]) + low_rank[i];
     }
     if (kind == PLAIN)
         for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(values[i]);
+    else if (kind == SCALE)
+        for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(rounded(values[i]) * scale);
     else if (kind == ADD)
         for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(wide(y[i]) + rounded(values[i]));
     else
@@ -384,8 +385,9 @@ static void product(Work *work, long *stage, enum Kind kind, const Number *x, co
                     Number *y) {
     Number *low = NULL;
     if (m->rank) {
-        Matrix a = {.outputs = m->rank, .inputs = m->inputs, .weights = m->lora_a};
-        product(work, stage, PLAIN, x, &a, low = work->low);
+        Matrix a = {.outputs = m->rank, .inputs = m->inputs, .weights = m->lora_a,
+                    .scale = m->scale};
+        product(work, stage, SCALE, x, &a, low = work->low);
     }
     int64_t width = kind == GATE ? LANES : 2 * LANES, tiles = m->outputs / (2 * LANES);
     int64_t some = 1 + STREAM / (2 * LANES * m->inputs * sizeof(Number));
@@ -484,8 +486,9 @@ static void blend(const float *weights, const Number *values, int64_t count, int
 
 /* What `heads` queries, which share keys and values, find among the first `count` of them. These
    are read once: a block of them stays in the cache until all queries have seen it. */
-static void attend(const Number *queries, int64_t heads, const Number *keys, const Number *values,
-                   int64_t count, int64_t size, float *weights, float *sums, Number *found) {
+static void attend_plainly(const Number *queries, int64_t heads, const Number *keys,
+                           const Number *values, int64_t count, int64_t size, float *weights,
+                           float *sums) {
     int64_t room = (count + LANES - 1) / LANES * LANES, block = 64;
     for (int64_t i = 0; i < count; i += block)
         for (int64_t head = 0; head < heads; head++)
@@ -497,6 +500,107 @@ static void attend(const Number *queries, int64_t heads, const Number *keys, con
         for (int64_t head = 0; head < heads; head++)
             blend(weights + head * room + i, values + i * size,
                   count - i < block ? count - i : block, size, sums + head * size);
+}
+
+#ifdef TILES
+/* The same for queries in tiles: a key is a line of one, a query a column of another, and their
+   scores, for 16 keys and up to 16 queries at a time, are 16 lines of 16 numbers. */
+#define MOST_HEADS 16
+#define MOST_PARTS 4 /* of 32 features; each part of the queries keeps a tile */
+
+static void score_16(int parts, const Number *keys, int64_t size, float *scores) {
+    _tile_zero(0);
+    for (int part = 0; part < parts; part++) {
+        _tile_loadd(1, keys + part * 32, size * sizeof(Number));
+        if (part == 0) _tile_dpbf16ps(0, 1, 4);
+        if (part == 1) _tile_dpbf16ps(0, 1, 5);
+        if (part == 2) _tile_dpbf16ps(0, 1, 6);
+        if (part == 3) _tile_dpbf16ps(0, 1, 7);
+    }
+    _tile_stored(0, scores, 64);
+}
+
+/* scores (count, 16) of all queries with all keys. */
+static void score_in_tiles(const Number *queries, int64_t heads, const Number *keys, int64_t count,
+                           int64_t size, float *scores) {
+    uint32_t pairs[MOST_PARTS][16][MOST_HEADS] = {}; /* of features, for each query */
+    int parts = size / 32;
+    for (int64_t head = 0; head < heads; head++)
+        for (int64_t pair = 0; pair < size / 2; pair++)
+            memcpy(&pairs[pair / 16][pair % 16][head], queries + head * size + 2 * pair, 4);
+    _tile_loadd(4, pairs[0], 64);
+    if (parts > 1) _tile_loadd(5, pairs[1], 64);
+    if (parts > 2) _tile_loadd(6, pairs[2], 64);
+    if (parts > 3) _tile_loadd(7, pairs[3], 64);
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) score_16(parts, keys + i * size, size, scores + i * 16);
+    if (i == count) return;
+    Number last[16 * 32 * MOST_PARTS]; /* behind the last key there may be no memory */
+    memset(last, 0, sizeof last);
+    memcpy(last, keys + i * size, (count - i) * size * sizeof(Number));
+    score_16(parts, last, size, scores + i * 16);
+}
+
+/* In place, for each of 16 columns; returns what each has to be divided by. */
+static Lanes softmax_columns(float *scores, int64_t count, float scale) {
+    Lanes largest = (Lanes){} - INFINITY, sum = {}, line;
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(&line, scores + i * 16, sizeof line);
+        largest = larger(line, largest);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(&line, scores + i * 16, sizeof line);
+        line = exponentials((line - largest) * scale);
+        sum += line;
+        memcpy(scores + i * 16, &line, sizeof line);
+    }
+    return sum;
+}
+
+/* Adds 32 features of all values by weight, for up to 8 queries: each value is read once. */
+static inline __attribute__((always_inline)) void
+blend_heads(int heads, const float *weights, const Number *values, int64_t count, int64_t size,
+            float *sums) {
+    Lanes local[8][2] = {};
+    for (int64_t i = 0; i < count; i++) {
+        Bits value = load(values + i * size);
+        ask_for(values + i * size);
+        for (int head = 0; head < heads; head++)
+            for (int second = 0; second < 2; second++)
+                local[head][second] += weights[i * 16 + head] * each(value, second);
+    }
+    for (int head = 0; head < heads; head++)
+        memcpy(sums + head * size, local[head], sizeof local[head]);
+}
+
+static void blend_some(int heads, const float *weights, const Number *values, int64_t count,
+                       int64_t size, float *sums) {
+#define HEADS(n) case n: blend_heads(n, weights, values, count, size, sums); break;
+    switch (heads) { HEADS(1) HEADS(2) HEADS(3) HEADS(4) HEADS(5) HEADS(6) HEADS(7) HEADS(8) }
+}
+
+static void attend_in_tiles(const Number *queries, int64_t heads, const Number *keys,
+                            const Number *values, int64_t count, int64_t size, float *weights,
+                            float *sums) {
+    score_in_tiles(queries, heads, keys, count, size, weights);
+    Lanes total = softmax_columns(weights, count, 1 / sqrtf(size));
+    for (int64_t head = 0; head < heads; head += 8)
+        for (int64_t d = 0; d < size; d += 32)
+            blend_some(heads - head < 8 ? heads - head : 8, weights + head, values + d, count, size,
+                       sums + head * size + d);
+    for (int64_t head = 0; head < heads; head++)
+        for (int64_t d = 0; d < size; d++) sums[head * size + d] /= total[head];
+}
+#endif
+
+static void attend(const Number *queries, int64_t heads, const Number *keys, const Number *values,
+                   int64_t count, int64_t size, float *weights, float *sums, Number *found) {
+#ifdef TILES
+    if (tiles_allowed() && heads <= MOST_HEADS && size <= 32 * MOST_PARTS)
+        attend_in_tiles(queries, heads, keys, values, count, size, weights, sums);
+    else
+#endif
+        attend_plainly(queries, heads, keys, values, count, size, weights, sums);
     for (int64_t start = 0; start < heads * size; start += LANES * PAIR)
         for (int k = 0; k < LANES * PAIR; k++)
             found[start + k] = narrow(sums[start + k % PAIR * LANES + k / PAIR]);
@@ -547,7 +651,9 @@ static int64_t in_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 static int64_t whole_tiles(int64_t rows) { return (rows + 15) / 16 * 16; }
 
 static int64_t sums_size(const Model *m, const Step *step) {
-    return in_lines(m->heads / m->groups * (m->head_dim + step->capacity + LANES) * sizeof(float));
+    int64_t heads = m->heads / m->groups;
+    if (heads < 16) heads = 16; /* a tile's columns */
+    return in_lines(heads * (m->head_dim + step->capacity + LANES) * sizeof(float));
 }
 
 static int64_t queries_size(const Model *m) {

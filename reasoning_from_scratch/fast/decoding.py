@@ -57,31 +57,38 @@ def decoder_for(
 ) -> "Decoder | GraphDecoder":
     """The fastest decoder for batches of at most `rows` rows and about `steps` steps. `compiled`:
     on a GPU, torch.compile compiles the steps before they are recorded, which takes a while."""
-    plain = Decoder(model)
-    if steps < FEWEST_STEPS:
+    plain, gpu = Decoder(model), on_gpu(model)
+    if steps < FEWEST_STEPS or not (gpu or on_cpu(model)):
         return plain
-    if on_gpu(model) and fits_graphs(model):
+    reason = unfit_for_graphs(model) if gpu else unfit_for_decode_c(model)
+    if reason:
+        say_once(f"sampling takes the model's own steps, several times slower, since {reason}")
+        return plain
+    if gpu:
         return GraphDecoder(plain, compiled=compiled)
-    if on_gpu(model) or unfit_for_decode_c(model):
-        return plain
     library = load_library(model.tok_emb.weight.dtype)
     return CompiledDecoder(model, library) if library else plain
+
+
+@cache
+def say_once(line: str) -> None:
+    log.warning(line)
 
 
 def draw_for(model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
     """Recorded draws if decoding steps are recorded; for a wide vocabulary on a CPU, draws in C.
     `keeps`: also return what top-p kept."""
-    if steps >= FEWEST_STEPS and on_gpu(model) and fits_graphs(model):
+    if steps >= FEWEST_STEPS and on_gpu(model) and unfit_for_graphs(model) is None:
         return partial(GraphDraw(), keeps=keeps)
     weight = model.tok_emb.weight
-    if weight.device.type == "cpu" and weight.dtype in FORMATS and len(weight) >= WIDE:
+    if on_cpu(model) and weight.dtype in FORMATS and len(weight) >= WIDE:
         return partial(draw_in_c, keeps=keeps)
     return sample_next_token
 
 
 def batch_for(model: Qwen3Model) -> type[RunningBatch]:
     """What holds the rollouts that are being sampled; looking at each token is free on a CPU."""
-    return RunningBatch if model.tok_emb.weight.device.type == "cpu" else BurstBatch
+    return RunningBatch if on_cpu(model) else BurstBatch
 
 
 class KeptRecordings:
@@ -118,6 +125,10 @@ class KeptRecordings:
 
 def on_gpu(model: Qwen3Model) -> bool:
     return model.tok_emb.weight.device.type == "cuda"
+
+
+def on_cpu(model: Qwen3Model) -> bool:
+    return model.tok_emb.weight.device.type == "cpu"
 
 
 class Decoder:
@@ -255,11 +266,6 @@ class Drawing(ctypes.Structure):
 KNOWN = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, FeedForward}
 
 
-def fits_decode_c(model: Qwen3Model) -> bool:
-    """Whether decode.c computes what this model does."""
-    return unfit_for_decode_c(model) is None
-
-
 def unfit_for_decode_c(model: Qwen3Model) -> str | None:
     """What of this model decode.c does not compute, or None: it computes exactly our class, of any
     family, with or without LoRA, whose weights are on the CPU and whose sizes fill registers."""
@@ -315,20 +321,23 @@ def scale_of(lora: Any) -> float:
     return lora.alpha / lora.rank
 
 
-def fits_graphs(model: Qwen3Model) -> bool:
-    """Whether graphs.py computes what this model does: any of our dense models, with or without
-    LoRA, whose weights are all on one device."""
+def unfit_for_graphs(model: Qwen3Model) -> str | None:
+    """What of this model graphs.py cannot record, or None: it records any of our dense models, with
+    or without LoRA, whose weights are all on one device."""
     parts = list(model.modules())
-    weights = list(model.parameters())
     lora = [part for part in parts if has_lora(part)]
     known = {*KNOWN, nn.Linear, nn.Embedding, nn.Identity, *{type(part) for part in lora}}
-    return (
-        type(model) is Qwen3Model
-        and all(type(part) in known or is_plain_norm(part) for part in parts)
-        and len(lora) in (0, 7 * len(model.trf_blocks))  # all of a block's matrices, or none
-        and len({(weight.device, weight.dtype) for weight in weights}) == 1
-        and not has_hooks(model)
-    )
+    if type(model) is not Qwen3Model:
+        return "it is not a plain Qwen3Model"
+    if has_hooks(model):
+        return "a hook waits for its layers to be called"
+    if not all(type(part) in known or is_plain_norm(part) for part in parts):
+        return "its layers have parts that Qwen3, Qwen2.5 and Llama do not have"
+    if len(lora) not in (0, 7 * len(model.trf_blocks)):
+        return "its LoRA is on some of the blocks' matrices and not on others"
+    if len({(weight.device, weight.dtype) for weight in model.parameters()}) != 1:
+        return "its weights are in several places or number formats"
+    return None
 
 
 def is_plain_norm(norm: nn.Module) -> TypeGuard[RMSNorm]:

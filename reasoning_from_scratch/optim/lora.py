@@ -36,8 +36,11 @@ class LoRALinear(nn.Module):
         self.lora_B = nn.Parameter(self.weight.new_zeros(outputs, rank))  # (outputs, rank)
 
     def forward(self, x: Tensor) -> Tensor:
-        added = F.linear(F.linear(x, self.lora_A), self.lora_B)
-        return F.linear(x, self.weight, self.bias) + added * (self.alpha / self.rank)
+        # Scaled while it is narrow, and added by the second product: what has as many numbers as
+        # the output is written once.
+        low = F.linear(x, self.lora_A) * (self.alpha / self.rank)  # (..., rank)
+        out = F.linear(x, self.weight, self.bias)
+        return torch.addmm(out.flatten(0, -2), low.flatten(0, -2), self.lora_B.T).view_as(out)
 
     def merged_weight(self) -> Tensor:
         """W + (alpha / rank) B A, added up in float32."""

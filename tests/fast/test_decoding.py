@@ -29,7 +29,7 @@ from reasoning_from_scratch.fast.decoding import (
     CompiledDecoder,
     Decoder,
     decoder_for,
-    fits_decode_c,
+    unfit_for_decode_c,
     load_library,
     threads,
 )
@@ -87,7 +87,7 @@ def test_the_same_logits(family, rows, lora, flags):
     model = model_that_fits(**FAMILIES[family])
     if lora:
         with_lora(model, size=0.05)
-    assert fits_decode_c(model)
+    assert unfit_for_decode_c(model) is None
     decoder = CompiledDecoder(model, compiled_with(torch.float32, *flags))
     cache, tokens = read_prompts(model, rows)
     found = several_steps(decoder, cache, tokens)
@@ -230,10 +230,11 @@ def test_damaged_weights_stay_visible():
 
 
 def test_only_what_it_computes_fits_decode_c():
-    assert fits_decode_c(model_that_fits()) and fits_decode_c(model_that_fits(tie_embeddings=True))
+    assert unfit_for_decode_c(model_that_fits()) is None
+    assert unfit_for_decode_c(model_that_fits(tie_embeddings=True)) is None
     checkpointed = model_that_fits()
     checkpoint_blocks(checkpointed)
-    assert fits_decode_c(checkpointed)
+    assert unfit_for_decode_c(checkpointed) is None
     for other in (
         {"vocab_size": 97},
         {"emb_dim": 72},
@@ -241,10 +242,10 @@ def test_only_what_it_computes_fits_decode_c():
         {"head_dim": 8},
         {"dtype": torch.float64},
     ):
-        assert not fits_decode_c(model_that_fits(**other)), other
+        assert unfit_for_decode_c(model_that_fits(**other)), other
     lora, biased, shifted, uneven, mixed, elsewhere = (model_that_fits() for _ in range(6))
     add_lora(lora, rank=2, alpha=4.0)
-    assert fits_decode_c(lora)
+    assert unfit_for_decode_c(lora) is None
     lora.trf_blocks[1].att.W_key.alpha = 8.0  # with W_query and W_value it is one product
     biased.trf_blocks[0].ff.fc1.bias = torch.nn.Parameter(torch.ones(160))
     shifted.final_norm.shift = torch.nn.Parameter(torch.ones(64))
@@ -253,7 +254,7 @@ def test_only_what_it_computes_fits_decode_c():
     other = model_that_fits()
     other.trf_blocks[0].ff.__class__ = type("WithAnotherActivation", (FeedForward,), {})
     for model in (lora, biased, shifted, uneven, mixed, other, elsewhere.to("meta")):
-        assert not fits_decode_c(model)
+        assert unfit_for_decode_c(model)
 
 
 @pytest.mark.parametrize("part", ["", "trf_blocks.0.att.q_norm"])
@@ -261,7 +262,7 @@ def test_a_hook_is_called_and_what_it_changes_counts(part):
     model = model_that_fits()
     with_hook = model_that_fits()
     with_hook.get_submodule(part).register_forward_hook(lambda part, inputs, output: 2 * output)
-    assert not fits_decode_c(with_hook) and type(decoder_for(with_hook, 5, 60)) is Decoder
+    assert unfit_for_decode_c(with_hook) and type(decoder_for(with_hook, 5, 60)) is Decoder
     assert drawn(model, 60) != drawn(with_hook, 60)
 
 

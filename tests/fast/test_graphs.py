@@ -29,7 +29,7 @@ from reasoning_from_scratch.fast.decoding import (
     KeptRecordings,
     decoder_for,
     draw_for,
-    fits_graphs,
+    unfit_for_graphs,
 )
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, tensors_in
@@ -116,7 +116,7 @@ def test_the_same_logits(record, rows, sizes, lora):
     model = model_of(**sizes)
     if lora:
         with_lora(model, size=0.3).requires_grad_(False)
-    assert fits_graphs(model)
+    assert unfit_for_graphs(model) is None
     cache, tokens = read_prompts(model, rows)
     found = several_steps(graph_decoder(model, record), cache, tokens, 12)
     wanted = several_steps(model, cache, tokens, 12)  # in two widths
@@ -329,7 +329,7 @@ def test_what_graphs_do_not_know_is_left_to_the_model():
     other = model_of()
     other.__class__ = subclass
     for model in (hooked, foreign, shifted, mixed, partly, other):
-        assert not fits_graphs(model)
+        assert unfit_for_graphs(model)
 
 
 def wide_rows(rows, spread):

@@ -1,0 +1,77 @@
+"""Which engine samples, for every combination of what could send it the slow way; a slow way is
+named, once, with the reason."""
+
+from itertools import product
+
+import pytest
+import torch
+from small_model import LLAMA_3, small_model, with_lora
+
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.fast import decoding
+from reasoning_from_scratch.fast.decoding import WIDE, CompiledDecoder, Decoder, load_library
+from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.sampling import sample_next_token
+
+SIZES = {"emb_dim": 64, "n_heads": 6, "hidden_dim": 160, "head_dim": 32}
+FAMILIES = {
+    "Qwen3": {},
+    "Qwen2.5": {"qk_norm": False, "qkv_bias": True, "tie_embeddings": True},
+    "Llama 3": {"qk_norm": False, "norm_eps": 1e-2, "rope_scaling": LLAMA_3, "head_dim": 64},
+    "SmolLM2": {"qk_norm": False, "n_heads": 3, "n_kv_groups": 3, "emb_dim": 96},
+}
+DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+LORA = ("none", "all", "att")
+REPLIES = ({}, {"calculator": True}, {"environment": "retry"})
+CUTS = ({}, {"top_p": 0.9}, {"top_k": 20})
+VOCABULARIES = (96, WIDE)
+
+
+@pytest.fixture(autouse=True)
+def said_anew():
+    decoding.say_once.cache_clear()
+
+
+def model_of(family, dtype, lora, vocabulary):
+    model = small_model(vocabulary, **{**SIZES, "dtype": dtype, **FAMILIES[family]})
+    if lora == "all":
+        with_lora(model)
+    elif lora == "att":
+        add_lora(model, 2, 4.0, places=("att",))
+    return model
+
+
+@pytest.mark.skipif(load_library(torch.float32) is None, reason="this machine has no C compiler")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_on_a_cpu_all_but_float64_is_sampled_in_c(family, dtype, caplog):
+    in_c = dtype != torch.float64
+    for lora, vocabulary in product(LORA, VOCABULARIES):
+        model = model_of(family, dtype, lora, vocabulary)
+        for replies, cut in product(REPLIES, CUTS):
+            sampling = TrainConfig(max_new_tokens=40, **replies, **cut)
+            engine = FAST.equipped(sampling, None, [Problem("1", "1 + 1?", "2")])
+            assert (engine.partner is not None) == bool(replies)
+            decoder = engine.decoder(model, 4, 100)
+            assert type(decoder) is (CompiledDecoder if in_c else Decoder), (lora, replies, cut)
+            draw = engine.draw(model, 4, 100, bool(cut))
+            wide = in_c and vocabulary == WIDE
+            assert (getattr(draw, "func", draw) is sample_next_token) != wide
+    assert caplog.text.count("several times slower, since its weights are in float64") == (not in_c)
+
+
+def test_a_short_job_takes_the_models_own_steps_without_a_word(caplog):
+    assert type(FAST.decoder(model_of("Qwen3", torch.float64, "none", 96), 4, 10)) is Decoder
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("change, reason", [("hook", "a hook waits"), ("sizes", "multiples of 32")])
+def test_a_slow_way_is_named_once(change, reason, caplog):
+    model = small_model(97 if change == "sizes" else 96, **SIZES)
+    if change == "hook":
+        model.register_forward_hook(lambda *_: None)
+    for _ in range(3):
+        assert type(FAST.decoder(model, 4, 100)) is Decoder
+    assert caplog.text.count(reason) == 1
