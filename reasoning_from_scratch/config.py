@@ -208,8 +208,10 @@ class Loss:
 
 @dataclass
 class Updates:
-    """How often the rollouts of a step are used, and how many together."""
+    """Which rollouts of a step are used, how often, and how many together."""
 
+    train_rollouts: int = 0
+    """Of each group, train only on the N rollouts whose rewards vary most; 0 = on all."""
     logprob_temperature: float | None = None
     """Temperature of the log-probabilities that are trained (default: --temperature)."""
     epochs: int = 1
