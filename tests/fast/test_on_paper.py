@@ -19,7 +19,7 @@ from reasoning_from_scratch.fast.graphs import GraphDecoder
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim import adamw
 from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.policy import MICRO_BATCH_TOKENS, LocalPolicy
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, KVCache, Qwen3Model
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fixed_bytes
 from reasoning_from_scratch.sampling import Rollout, sample_next_token
@@ -118,7 +118,7 @@ def test_the_memory_of_a_row(row):
     most_of_update, most_of_sampling, fixed = on_paper(
         value(flags, "--low-precision-updates", "master"),
         "--gradient-checkpointing" in flags,
-        value(flags, "--micro-batch-tokens", TrainConfig().micro_batch_tokens),
+        value(flags, "--micro-batch-tokens", MICRO_BATCH_TOKENS),
         value(flags, "--sample-rows", TrainConfig().sample_rows),
         torch.float32 if "float32" in memory else torch.bfloat16,
     )
