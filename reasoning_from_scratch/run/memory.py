@@ -30,44 +30,59 @@ def check_memory(
     device: torch.device,
     ranks: int = 1,
 ) -> None:
-    """Raises a UserError if it cannot fit, and names the largest part. Each of `ranks` may keep a
-    slice of weights, gradients and optimizer.
+    """Raises a UserError if weights, gradients and optimizer cannot fit, and names the largest of
+    them. Each of `ranks` may keep a slice of these.
 
-    On a GPU only these are counted: policy.py reduces what depends on lengths while the run is
-    going. Where main memory runs out nobody asks us, the process is killed. So on a CPU all is
-    counted, and a warning says if other programs have too much of it.
+    What depends on lengths comes on top. A GPU that runs out of memory says so, and policy.py takes
+    smaller pieces from then on. A process that runs out of main memory is killed without a word, so
+    on a CPU a warning says beforehand what may not fit beside other programs.
     """
     fixed = {name: size // ranks for name, size in fixed_parts(model, config).items()}
+    loaded = fixed[WEIGHTS]
     if reference is not None:
-        fixed["the KL reference"] = weight_bytes(reference) // ranks
-    phases = [fixed] if device.type != "cpu" else phases_on_a_cpu(model, fixed, config)
-    most = max(phases, key=lambda parts: sum(parts.values()))
-    needed, there = sum(most.values()), device_bytes(device)
-    largest = max(most, key=lambda name: most[name])
-    says = (
-        f"{config.model} needs {needed / GB:.1f} GB of memory, most of it for {largest} "
-        f"({most[largest] / GB:.1f} GB)"
-    )
-    if needed > there:
+        fixed[REFERENCE] = weight_bytes(reference) // ranks
+        loaded += fixed[REFERENCE]
+    there = device_bytes(device)
+    if sum(fixed.values()) > there:
         raise UserError(
-            f"{says}, but {device.type} has only {there / GB:.1f} GB: {advice(largest, config)}"
+            f"before the first answer is sampled, {described(fixed, config)}, but {device.type} "
+            f"has only {there / GB:.1f} GB: {advice(fixed, config)}"
         )
-    if device.type == "cpu" and needed - weight_bytes(model) > available_memory():
+    if device.type != "cpu":
+        return
+    parts = max(phases_on_a_cpu(model, fixed, config), key=lambda parts: sum(parts.values()))
+    free = available_memory()
+    if sum(parts.values()) - loaded > free:
         log.warning(
-            "%s, and other programs leave too little of it: close some, or %s",
-            says,
-            advice(largest, config),
+            "%s, and beside what is loaded only %.1f GB are free, so the system may end the run: "
+            "close other programs, or %s",
+            described(parts, config),
+            free / GB,
+            advice(parts, config),
         )
+
+
+def largest(parts: Mapping[str, int]) -> str:
+    return max(parts, key=lambda name: parts[name])
+
+
+def described(parts: Mapping[str, int], config: TrainConfig) -> str:
+    name = largest(parts)
+    return (
+        f"{config.model} needs {sum(parts.values()) / GB:.1f} GB of memory, most of it for {name} "
+        f"({parts[name] / GB:.1f} GB)"
+    )
 
 
 def phases_on_a_cpu(
     model: Qwen3Model, fixed: Mapping[str, int], config: TrainConfig
 ) -> list[dict[str, int]]:
-    """What is in memory while answers are sampled, and what while they are trained on."""
+    """What is in memory while the longest answers are sampled, and while they are trained on."""
     held = {name: size for name, size in fixed.items() if name != GRADIENTS}
-    rows = min(config.sample_rows, config.problems_per_step * config.rollouts)
+    answers = config.problems_per_step * config.rollouts
+    rows = min(config.sample_rows, answers)
     cache = rows * config.max_new_tokens * cache_bytes(model)  # the prompts come on top
-    tokens = config.micro_batch_tokens or MICRO_BATCH_TOKENS
+    tokens = min(config.micro_batch_tokens or MICRO_BATCH_TOKENS, answers * config.max_new_tokens)
     passed = tokens * token_bytes(model, config.gradient_checkpointing)
     sampling = {"the weights once more, in the order that sampling reads": weight_bytes(model)}
     training = {f"a training pass over {tokens:,} tokens": passed}
@@ -77,8 +92,9 @@ def phases_on_a_cpu(
     ]
 
 
-def advice(part: str, config: TrainConfig) -> str:
-    """What to do if this part is too large."""
+def advice(parts: Mapping[str, int], config: TrainConfig) -> str:
+    """What makes the largest part smaller."""
+    part = largest(parts)
     if part in (OPTIMIZER, GRADIENTS) and not config.lora_rank:
         return "use --lora-rank 16"
     if part.startswith("keys and values"):
@@ -89,6 +105,7 @@ def advice(part: str, config: TrainConfig) -> str:
 
 
 WEIGHTS, OPTIMIZER, GRADIENTS = "weights", "the optimizer", "gradients"
+REFERENCE = "the KL reference"
 
 
 def fixed_parts(model: Qwen3Model, config: Optim) -> dict[str, int]:
