@@ -62,9 +62,13 @@ SHORT = {"max_new_tokens": 16, "sample_rows": 4, "micro_batch_tokens": 64}
 @pytest.mark.parametrize(
     "changes, lora, says",
     [
-        ({}, 0, r"for the optimizer \(.*: use --lora-rank 16"),
+        ({}, 0, r"for the optimizer \(.*or use --lora-rank 16"),
         ({"max_new_tokens": 30_000}, 16, "keys and values of 4 answers .*--sample-rows 1"),
-        ({"micro_batch_tokens": 8192}, 16, "a training pass over 8,192 tokens .*ointing"),
+        (
+            {"micro_batch_tokens": 8192, "max_new_tokens": 256},
+            16,
+            "a training pass over 8,192 tokens .*ointing",
+        ),
         ({}, 16, "for weights .*use a smaller --model"),
     ],
 )
