@@ -46,6 +46,7 @@ NO_MEMORY = (
     "this GPU is out of memory: lower --max-new-tokens, or use --gradient-checkpointing, "
     "--lora-rank 16 or a smaller --model"
 )
+MICRO_BATCH_TOKENS = 8192  # where --micro-batch-tokens says nothing and memory is no matter
 LET_GO = "out of memory: recorded decoding steps are no longer kept from one step to the next"
 
 Sums = Mapping[str, Tensor | float]  # what policy_loss reports for a micro-batch
@@ -298,7 +299,7 @@ class LocalPolicy:
     def parts(self, rollouts: Sequence[Rollout]) -> list[list[int]]:
         """The indices of each micro-batch's rollouts."""
         lengths = [len(rollout) for rollout in rollouts]
-        tokens = int(min(self.config.micro_batch_tokens, self.most_tokens))
+        tokens = int(min(self.config.micro_batch_tokens or MICRO_BATCH_TOKENS, self.most_tokens))
         return micro_batches(lengths, tokens, self.config.micro_batch_rows)
 
     # -- what a policy of several processes overrides, besides the methods above
