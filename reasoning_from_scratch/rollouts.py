@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from itertools import pairwise
 from os.path import commonprefix
 
 import torch
@@ -198,9 +199,7 @@ def tokens_of(
     lengths: Sequence[int], rows: Sequence[int], prompts: Sequence[list[int]] | None = None
 ) -> int:
     """The tokens of a part, as `micro_batches` counts them."""
-    shared = (
-        shared_tokens(prompts, before, row) for before, row in zip(rows, rows[1:], strict=False)
-    )
+    shared = (shared_tokens(prompts, before, row) for before, row in pairwise(rows))
     return sum(lengths[row] for row in rows) - sum(shared)
 
 
