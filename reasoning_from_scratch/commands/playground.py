@@ -23,6 +23,13 @@ from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import counted, evenly, visible
 from reasoning_from_scratch.tiny.guessing import MOST, TOKENS, guess_problem, guess_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
+from reasoning_from_scratch.tiny.world import (
+    PART,
+    THINGS,
+    known_parts,
+    known_words,
+    opening_words,
+)
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 WORKER_FILES = (
@@ -164,6 +171,13 @@ def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]
         "longer": problem_rows("tiny-longer"),
         "train": problem_rows("tiny", TRAINING_PROBLEMS),
         "game": GAME | {"most": MOST, "numbers": [int(p.answer) for p in guess_problems()]},
+        "read": {
+            "words": sorted(known_words()),
+            "opening": sorted(opening_words()),
+            "things": THINGS,
+            "parts": sorted(known_parts()),
+        },
+        "part_size": PART,
         "recipes": recipe_rows(),
         "max_new_tokens": ANSWER_TOKENS,
     }
