@@ -125,9 +125,9 @@ def run_entries(name: str) -> list[Entry]:
     return [Entry(run.name, save.batch, f"{run}@{save.name}") for save in saves]
 
 
-def page_of(entries: list[Entry]) -> str:
-    """The page's text."""
-    return filled_page(*packed(entries))
+def page_of(entries: list[Entry], book: str = "") -> str:
+    """The page's text. `book`: the address of the book that it belongs to."""
+    return filled_page(*packed(entries), book)
 
 
 def engine_of(model: str = "tiny-base") -> str:
@@ -276,7 +276,7 @@ def scripts(players: bool) -> tuple[str, str]:
     return "\n".join(map(source, page_files)), "\n".join(map(source, WORKER_FILES))
 
 
-def filled_page(data: dict, weights: list[str]) -> str:
+def filled_page(data: dict, weights: list[str], book: str) -> str:
     """One file. Only the script with this hash may run; everything else is data."""
     players = any("game" in model for model in data["models"])
     page_script, worker_script = scripts(players)
@@ -300,5 +300,6 @@ def filled_page(data: dict, weights: list[str]) -> str:
         worker=Markup(worker_script),
         data=data,
         players=players,
+        book=book,
         weights=[Markup(text) for text in weights],
     )
