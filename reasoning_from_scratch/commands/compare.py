@@ -363,7 +363,8 @@ def summary(rows: Sequence[Row], options: CompareOptions) -> str:
         cells.append(with_error(row.sampled, row.sampled_error))
         lines.append([row.recipe, f"{row.lr:g}", *cells])
     explained = f"vs {first}: of greedy, in points, seed by seed. ±: one standard error over seeds."
-    return "\n".join([*aligned(lines), explained if options.seeds > 1 else ""]).rstrip()
+    notes = [explained] * (options.seeds > 1)
+    return "\n".join([*aligned(lines), *notes, *same_algorithms(rows)])
 
 
 def best_first(rows: Sequence[Row]) -> list[Row]:
@@ -412,12 +413,17 @@ def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str
         cells += [with_error(row.accuracy, row.error), accuracy_gain]
         cells += [with_error(row.sampled, row.sampled_error), gain]
         lines.append([*cells, f"{row.tokens:,.0f}", f"{row.minutes:.1f}"])
+    return "\n".join([about, "", *aligned(lines), "", *same_algorithms(rows)])
+
+
+def same_algorithms(rows: Sequence[Row]) -> list[str]:
+    """A line that names the recipes that were the same algorithm; none if all differed."""
     twins = [f"{row.recipe} = {row.same_as}" for row in rows if row.same_as]
-    same = (
+    line = (
         "The same algorithm at these settings (each step's rollouts had the same length, accuracy "
         f"and entropy, in all seeds): {', '.join(twins)}.\n"
     )
-    return "\n".join([about, "", *aligned(lines), "", *[same] * bool(twins)])
+    return [line] if twins else []
 
 
 def write_csv(path: Path, rows: Sequence[Mapping]) -> None:
