@@ -259,7 +259,8 @@ def test_commands_fit_a_phone(site, browser):
 def brightness(browser, frame: str) -> float:
     """Of the corner of a frame in the page, from 0 to 1."""
     browser.run(f"{frame}.scrollIntoView()")
-    box = browser.run(f"(({{x, y}}) => [x, y])({frame}.getBoundingClientRect())")
+    at = f"(({{x, y}}) => [x + scrollX, y + scrollY])({frame}.getBoundingClientRect())"
+    box = browser.run(at)
     clip = {"x": box[0] + 4, "y": box[1] + 4, "width": 8, "height": 8, "scale": 1}
     picture = browser.send("Page.captureScreenshot", clip=clip)["data"]
     return imread(io.BytesIO(base64.b64decode(picture)))[..., :3].mean()
