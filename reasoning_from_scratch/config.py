@@ -38,7 +38,7 @@ class Run:
     """What is trained, and where the run is stored."""
 
     model: str = "tiny-base"
-    """Model to start from: tiny-base, base, smollm2, OWNER/NAME, folder, file, run or RUN@SAVE.
+    """Model to start from: tiny-base, smollm2, qwen-0.5b, OWNER/NAME, folder, file, run, RUN@SAVE.
     A LoRA folder, such as a run's adapter/, is loaded on top of its base model."""
     load_checkpoint_path: str | None = None
     """Load the current weights of this checkpoint or run, and nothing else."""
