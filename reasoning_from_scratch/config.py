@@ -67,7 +67,8 @@ class Asking:
     """How a problem is presented to the model."""
 
     prompt: str | None = None
-    """book, question, chat, plain, nanochat, a FILE with {problem} in it (default: by the set)."""
+    """How a problem is asked: book, question, chat, plain, nanochat, or a FILE that has {problem}
+    in it; plain:FILE keeps it out of a chat template (default: by the set)."""
     stop: str | None = None
     """Also end an answer at this character, e.g. "\\n" for a base model."""
 
@@ -77,7 +78,8 @@ class Problems(Asking):
     """Which problems, how they are presented, and how many steps of them."""
 
     problems: str | None = None
-    """Problem set (default: tiny, or math-train), hf:OWNER/NAME, gym:TASK, or FILE.py:FUNCTION."""
+    """Problem set (default: tiny, or math-train), your own FILE.jsonl or FILE.py:FUNCTION,
+    hf:OWNER/NAME, or gym:TASK."""
     data_path: str | None = None
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
@@ -241,7 +243,7 @@ class Optim:
     warmup_steps: int = 0
     """Steps over which the learning rate rises to its full value."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """muon: Muon for the matrices of the blocks, AdamW for the rest."""
+    """adamw for all weights; muon: Muon for the matrices of the blocks, AdamW for the rest."""
     beta1: float = 0.9
     """Decay of AdamW's mean of gradients."""
     beta2: float = 0.95
@@ -285,7 +287,7 @@ class Device:
     """Where a model is stored, and in which number format."""
 
     device: str = "auto"
-    """cpu, cuda, mps, or auto."""
+    """Where to compute: cpu, cuda, mps, or auto."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the weights; auto: bfloat16 on CUDA and, for models that are not small, on
     CPUs that multiply it faster; else float32."""

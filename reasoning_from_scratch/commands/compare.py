@@ -25,7 +25,7 @@ from reasoning_from_scratch.commands.plot import step_of
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import check_model_name, is_name
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
 from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -140,6 +140,7 @@ def compare_command(options: CompareOptions) -> None:
 
 
 def check_options(options: CompareOptions) -> None:
+    check_model_name(options.model)
     if options.seeds < 1:
         raise UserError(f"--seeds is {options.seeds}, but must be at least 1")
     if options.eval_every < 1:

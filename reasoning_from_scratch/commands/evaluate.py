@@ -226,7 +226,7 @@ def refuse_in_environment(options: EvaluateOptions, usual: EvaluateOptions) -> N
 
 
 def answer_paths(options: EvaluateOptions) -> dict[tuple[str, str], Path]:
-    """(problem set, model) -> its file of answers: --out-path itself, if there is only one."""
+    """(problem set, model) -> its file of answers: --out itself, if there is only one."""
     path = options.out_path
     paths: dict[tuple[str, str], Path] = {}
     if path is None:
@@ -238,5 +238,5 @@ def answer_paths(options: EvaluateOptions) -> dict[tuple[str, str], Path]:
             words += [Path(model).name] if len(options.model) > 1 else []
             paths[problem_set, model] = path.with_name("-".join(words) + path.suffix)
     if len(set(paths.values())) < len(paths):
-        raise UserError("--out-path: two models or sets of one name would share a file; rename one")
+        raise UserError("--out: two models or sets of one name would share a file; rename one")
     return paths

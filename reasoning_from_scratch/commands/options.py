@@ -17,8 +17,8 @@ class ChatOptions(Device, Drawing):
     """Options of `rfs chat`."""
 
     model: str = "tiny"
-    """tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a run (its best save) or
-    RUN@SAVE."""
+    """Model to talk to: tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a run
+    (its best save) or RUN@SAVE."""
     template: str = "auto"
     """What surrounds your words: math (the book's prompt), chat (the model's own template), plain
     (nothing), or a text FILE with {problem} in their place; auto: chat, or else math."""

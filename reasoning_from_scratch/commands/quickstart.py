@@ -69,7 +69,7 @@ def quickstart_config(
 def quickstart(options: QuickstartOptions) -> int:
     """Evaluates the model, trains it with GRPO, evaluates again, and shows what changed."""
     config = quickstart_config(options.seed, options.log_path, options.longer, options.steps)
-    advice = "continue it with rfs train --resume {}, or choose another --log-path"
+    advice = "continue it with rfs train --resume {}, or choose another --out"
     RunFolder(config.log_path).refuse_used(advice=advice)
     start = time.monotonic()
     print(OPENING[options.longer])

@@ -9,6 +9,7 @@ import pytest
 from toy import resumed_run, toy_run
 
 from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.commands.other_words import dashed, shown
 from reasoning_from_scratch.commands.train import FIRST
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.text import read_lines
@@ -51,7 +52,7 @@ def test_help_is_a_screen_of_what_matters_first(command, first, capsys, monkeypa
         cli.main([command, "--help"])
     text = capsys.readouterr().out
     assert set(re.findall(r"(?m)^\W+ (--[a-z-]+)", text)) - {"--help"} == {
-        "--" + name.replace("_", "-") for name in first
+        dashed(shown(name)) for name in first
     }
     assert f"rfs {command} --help-all explains all" in text
     assert len(text.splitlines()) <= 40
