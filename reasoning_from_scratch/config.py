@@ -15,7 +15,8 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problems import is_in_file
+from reasoning_from_scratch.problems import check_prompt, is_in_file
+from reasoning_from_scratch.stops import stop_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -70,7 +71,14 @@ class Asking:
     """How a problem is asked: book, question, chat, plain, nanochat, or a FILE that has {problem}
     in it; plain:FILE keeps it out of a chat template (default: by the set)."""
     stop: str | None = None
-    """Also end an answer at this character, e.g. "\\n" for a base model."""
+    """Also end an answer at this text, such as "\\n\\n" or "Question:" for a base model."""
+
+    def check_asking(self) -> None:
+        """Refuses what cannot be asked that way, before a model is loaded."""
+        if self.prompt is not None:
+            check_prompt(self.prompt)
+        if self.stop is not None:
+            stop_text(self.stop)
 
 
 @dataclass

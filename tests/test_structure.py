@@ -19,8 +19,8 @@ TORCH_ONLY = {"advantages", "logprobs", "losses"}
 
 # The loop, in the order in which to read it, and what everybody may use.
 LOOP = """
-    qwen3 tokenizer chat_templates problems sampling rewards advantages logprobs losses rollouts
-    policy trainer recipes
+    qwen3 stops tokenizer chat_templates problems sampling rewards advantages logprobs losses
+    rollouts policy trainer recipes
 """.split()
 LEAVES = ["text", "errors"]
 

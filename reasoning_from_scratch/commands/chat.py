@@ -66,24 +66,15 @@ class Chat:
 
     def answer(self, words: str) -> Iterator[str]:
         """The answer in pieces; together they are the whole text."""
-        prompt = self.prompt_ids(words)
-        spoken: list[int] = []
-        for piece in stream_text(self.tokenizer, self.tokens(prompt, spoken)):
-            before, ended = piece, ""
-            if self.options.stop is not None:  # a token such as ").\n" may end the answer
-                before, ended, _ = piece.partition(self.tokenizer.stop_text)
-            yield before
-            if ended:
-                break
-        self.turns += 1
-        self.past.append((words, self.tokenizer.decode(spoken)))
-
-    def tokens(self, prompt: list[int], spoken: list[int]) -> Iterator[int]:
-        """Samples one token after another, and keeps them in `spoken`."""
+        prompt, said = self.prompt_ids(words), []
         sampling = part_of(self.options, Sampling, seed=self.options.seed + self.turns)
-        for token in stream(self.model, prompt, sampling, model_stop_ids(self.tokenizer)):
-            spoken.append(token)
-            yield token
+        tokens = stream(self.model, prompt, sampling, model_stop_ids(self.tokenizer))
+        stop = getattr(self.tokenizer, "stop_text", "")
+        for piece in until(stop, stream_text(self.tokenizer, tokens)):
+            said.append(piece)
+            yield piece
+        self.turns += 1
+        self.past.append((words, "".join(said)))
 
 
 @torch.no_grad()
@@ -120,6 +111,21 @@ def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:
             waiting = []
     if waiting:
         yield tokenizer.decode(waiting)
+
+
+def until(stop: str, pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces up to a stop text, if there is one. Whatever may be its beginning waits."""
+    waiting = ""
+    for piece in pieces:
+        waiting, ended, _ = (waiting + piece).partition(stop) if stop else (piece, "", "")
+        if ended:
+            break
+        held = next((n for n in range(len(stop) - 1, 0, -1) if waiting.endswith(stop[:n])), 0)
+        if shown := waiting[: len(waiting) - held]:
+            yield shown
+        waiting = waiting[len(waiting) - held :]
+    if waiting:
+        yield waiting
 
 
 def say(pieces: Iterable[str]) -> None:

@@ -45,6 +45,8 @@ from reasoning_from_scratch.run.study import (
     study,
     trials,
 )
+from reasoning_from_scratch.tasks.own_task import try_functions
+from reasoning_from_scratch.tasks.problem_sets import try_set
 from reasoning_from_scratch.text import aligned, counted
 
 
@@ -141,6 +143,9 @@ def compare_command(options: CompareOptions) -> None:
 
 def check_options(options: CompareOptions) -> None:
     check_model_name(options.model)
+    if options.problems is not None:
+        try_set(options.problems)
+    try_functions(options.reward)
     if options.seeds < 1:
         raise UserError(f"--seeds is {options.seeds}, but must be at least 1")
     if options.eval_every < 1:

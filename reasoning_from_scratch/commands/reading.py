@@ -45,7 +45,7 @@ def read(
     brief, count = bool(first) and not HELP.isdisjoint(args), len(flags_of(kind))
     words = ["--help" if word == HELP_ALL else word for word in args]
     asked = kind
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         shows = not HELP.isdisjoint(words)
         if brief and flat is not None:
             kind, default = type(flat), flat
@@ -75,10 +75,10 @@ def dressed(
     """A subclass of the dataclass `kind`, whose fields say to tyro what help shows of them.
     `values`: an object with defaults that replace the class's own. `first`: show only these."""
     texts = descriptions(kind) if helps else {}
-    rows: list[Any] = []
+    hints, rows = get_type_hints(kind, include_extras=True), list[Any]()
     for item in fields(kind):
-        hint = get_type_hints(kind, include_extras=True)[item.name]
-        if is_dataclass(hint):
+        hint = hints[item.name]
+        if isinstance(hint, type) and is_dataclass(hint):
             part = dressed(hint, getattr(values, item.name), first, helps)
             rows.append((item.name, part, field(default_factory=part)))
             continue
@@ -88,9 +88,11 @@ def dressed(
         if item.name in texts:
             looks["help"] = texts[item.name]
         looks["help_behavior_hint"] = partial(usual_value, texts.get(item.name, ""))
-        hint = Annotated[hint, tyro.conf.arg(**looks)]
+        marks: tuple[Any, ...] = (tyro.conf.arg(**looks),)
         if first is not None and item.name not in first:
-            hint = tyro.conf.Suppress[hint]
+            marks += get_args(tyro.conf.Suppress[str])[1:]
+        for mark in marks:
+            hint = Annotated[hint, mark]
         if values is not None:
             usual = field(default_factory=partial(getattr, values, item.name))
         else:
@@ -111,11 +113,11 @@ def descriptions(kind: type) -> dict[str, str]:
     """The text below each field of a dataclass, as one line."""
     found: dict[str, str] = {}
     for one in reversed([one for one in kind.__mro__ if is_dataclass(one)]):
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(one))).body
-        for item, after in pairwise(tree.body):
-            if isinstance(item, ast.AnnAssign) and isinstance(after, ast.Expr):
-                if isinstance(after.value, ast.Constant) and isinstance(item.target, ast.Name):
-                    found[item.target.id] = " ".join(str(after.value.value).split())
+        tree = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
+        for item, after in pairwise(tree.body if isinstance(tree, ast.ClassDef) else []):
+            match item, after:
+                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = " ".join(text.split())
     return found
 
 
@@ -168,7 +170,7 @@ def explain(args: Sequence[str], kind: Any) -> None:
     for flag, values in named:
         if fault := fault_of(flag, values, kinds):
             raise UserError(fault)
-    if not is_dataclass(kind):
+    if not isinstance(kind, type) or not is_dataclass(kind):
         return
     hints = get_type_hints(kind, include_extras=True)
     given, words = {option_of(flag) for flag, _ in named}, len(loose[1])

@@ -30,11 +30,13 @@ from reasoning_from_scratch.config import (
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import check_model_name
+from reasoning_from_scratch.problems import is_in_file
 from reasoning_from_scratch.recipes import RECIPES, LossFn
 from reasoning_from_scratch.rewards import parse_weights
 from reasoning_from_scratch.run.option_checks import check_loss_fn, check_void
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
-from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, check_set
+from reasoning_from_scratch.tasks.own_task import try_functions
+from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, try_set
 
 FIRST = (
     "model problems reward recipe steps lr rollouts max_new_tokens eval_every log_path"
@@ -97,10 +99,12 @@ def refuse_early(config: TrainConfig) -> None:
     if config.resume:  # it may continue on a machine without its first model or problems
         return
     check_model_name(checked.model)
-    sets = [checked.problems, *checked.eval_problems]
-    for name in sets:
-        if checked.data_path is None or name.removesuffix(AT_HELD_OUT) != checked.problems:
-            check_set(name)
+    for name in (checked.problems, *checked.eval_problems):
+        own = name.removesuffix(AT_HELD_OUT) == checked.problems
+        try_set(name, checked.data_path if own else None)
+    try_functions(checked.reward, *(checked.evaluators or []))
+    if is_in_file(checked.environment):
+        try_functions(checked.environment)
 
 
 def say_end(result, done: str) -> int:

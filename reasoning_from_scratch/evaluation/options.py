@@ -6,7 +6,8 @@ from typing import Literal
 
 from reasoning_from_scratch.config import Asking, Device, Drawing, Turns
 from reasoning_from_scratch.files.model_names import check_model_name
-from reasoning_from_scratch.tasks.problem_sets import check_set
+from reasoning_from_scratch.tasks.own_task import try_functions
+from reasoning_from_scratch.tasks.problem_sets import try_set
 
 
 @dataclass
@@ -46,5 +47,7 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
         for name in self.model:
             check_model_name(name)
         for name in self.problems or ():
-            check_set(name)
+            try_set(name)
+        try_functions(self.reward)
+        self.check_asking()
         return ", ".join(self.model)

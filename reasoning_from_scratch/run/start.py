@@ -39,7 +39,7 @@ from reasoning_from_scratch.report.tracker import (
 )
 from reasoning_from_scratch.rollouts import Group, Judge, reward_groups, worked_rollout
 from reasoning_from_scratch.run.checkpoints import load_trainer_state
-from reasoning_from_scratch.run.chosen_problems import open_problems
+from reasoning_from_scratch.run.chosen_problems import all_sets, open_problems
 from reasoning_from_scratch.run.evaluations import Evaluations
 from reasoning_from_scratch.run.folder import (
     USED,
@@ -149,9 +149,10 @@ def start_run(
     try:
         # One process looks at the disk, and tells the others.
         start = ranks.from_first(lambda: described(config, folder, ranks.restarted, if_used))
+        sets = all_sets(start.config)  # before the model, which may take minutes to load
         model, reference, tokenizer = open_model(start, ranks)
         context = model.cfg["context_length"]
-        problems, held_out = open_problems(start.config, tokenizer, context)
+        problems, held_out = open_problems(start.config, sets, tokenizer, context)
         try_environment(start.config, tokenizer, problems[0], context)
         policy, compared = open_policy(start, model, reference, tokenizer, ranks)
         look_ahead(start, policy, problems, ranks)

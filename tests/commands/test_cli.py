@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from reasoning_from_scratch.commands import cli, other_words
 from reasoning_from_scratch.commands.other_words import NEAR, SAME, as_flags, flags_of
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files import weights
 
 
 def test_help_lists_every_command_quickly_and_without_torch():
@@ -59,6 +61,20 @@ def test_every_row_imports_and_its_help_works(name, capsys):
         ("train --recipe grop", "unknown recipe 'grop': did you mean 'grpo'?"),
         ("evaluate --qqqq", "there is no option --qqqq; --help lists the options"),
         ("train --lr abc", "--lr abc: expected a number"),
+        ("train --problems mien.jsonl", "there is no file mien.jsonl: did you mean 'mine.jsonl'?"),
+        ("train --problems your.csv", "your.csv, line 2: the field 'problem'"),
+        ("evaluate --problems gone.jsonl", "there is no file gone.jsonl; give the path"),
+        ("preflight --problems mine.jsonl@held-out --reward no.py:f", "there is no file no.py"),
+        ("compare --problems mine.jsonl --reward no.py:f", "there is no file no.py"),
+        ("train --eval-problems gone.json", "there is no file gone.json"),
+        ("train --data-path gone.json", "there is no file gone.json"),
+        ("train --reward mine.py:rewrad", "did you mean 'reward'?"),
+        ("train --reward mine.py", "mine.py is a file: name the function in it"),
+        ("train --evaluators no.py:f", "there is no file no.py"),
+        ("train --environment no.py:F", "there is no file no.py"),
+        ("train --problems mine.py:problmes", "did you mean 'problems'?"),
+        ("evaluate --prompt no.txt", "unknown prompt 'no.txt'"),
+        ("preflight --prompt no.txt", "unknown prompt 'no.txt'"),
         ("train --eval-every=2.5", "--eval-every 2.5: expected a whole number"),
         ("evaluate --dtype f16", "--dtype f16: expected one of auto, float32, bfloat16"),
         ("train --steps", "--steps needs a value: a whole number"),
@@ -69,7 +85,13 @@ def test_every_row_imports_and_its_help_works(name, capsys):
         ("push tiny", "REPOSITORY is missing: OWNER/NAME on the hub"),
     ],
 )
-def test_user_error_is_one_line_and_exit_2(words, says, capsys):
+def test_user_error_is_one_line_and_exit_2(words, says, capsys, tmp_path, monkeypatch):
+    """Before a model, and mostly before torch, is loaded."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.jsonl").write_text('{"problem": "p", "answer": "1"}\n')
+    Path("your.csv").write_text("text,answer\np,1\n")
+    Path("mine.py").write_text("def problems(): yield {}\ndef reward(text, problem): return 1\n")
+    monkeypatch.setattr(weights, "load_state", None)
     assert cli.main(words.split()) == 2
     captured = capsys.readouterr()
     (line,) = (x for x in captured.err.splitlines() if not x.startswith("loading "))

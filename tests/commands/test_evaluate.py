@@ -64,7 +64,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
             ["--problems", "tiny-test", "--model", "a/run", "b/run", "--out-path", "a.jsonl"],
             "would share a file",
         ),
-        (["--reward", "a.py:f", "--fallback", "number_only"], "drop one"),
+        (["--reward", "gsm8k", "--fallback", "number_only"], "drop one"),
         (["--environment", "guess", "--reward", "gsm8k"], "and so does --reward: drop one"),
         (["--environment", "guess", "--fallback", "number_only"], "judges by itself"),
         (["--environment", "guess.py"], "guess.py is a file: name the class"),
