@@ -1,8 +1,8 @@
 """The library way: Tinker's rl_basic on this machine.
 
-    python ch07/rl_basic.py                       # the tiny model, on a CPU
-    python ch07/rl_basic.py --model base --problems gsm8k --groups_per_batch 32 --group_size 16
-    python ch07/rl_basic.py model_name=base loss_fn=ppo num_substeps=2 learning_rate=2e-6
+    uv run ch07/rl_basic.py                       # the tiny model, on a CPU
+    uv run ch07/rl_basic.py --model base --problems gsm8k --groups_per_batch 32 --group_size 16
+    uv run ch07/rl_basic.py model_name=base loss_fn=ppo num_substeps=2 learning_rate=2e-6
 
 The objective is ratio times advantage, summed. The reward is 1 for a correct answer, minus 0.1
 without the format; advantages are rewards minus the mean of their group. This is `rfs train` with

@@ -11,6 +11,7 @@ A finished run is never repeated, and a killed one continues from its last save.
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from tqdm.auto import tqdm
 
 from reasoning_from_scratch.commands.plot import step_of
 from reasoning_from_scratch.config import TrainConfig
@@ -42,6 +44,7 @@ from reasoning_from_scratch.run.study import (
     last_third,
     refuse_other_settings,
     run_to_end,
+    steps_counted,
     study,
     trials,
 )
@@ -237,12 +240,15 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
     tiny = preset(options.model) is PRESETS["tiny"]
     jobs = options.jobs if options.jobs is not None else cores() if tiny else 1
     done: dict[Trial, list[dict]] = {}
-    for trial, metrics in study(partial(run_one, options), every, jobs):
-        done[trial] = metrics
-        ordered = [trial for trial in every if trial in done]
-        write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
-        words = f"{percent(metrics[-1]['eval_acc'])} correct"
-        print(f"{len(done)} of {len(every)}: {trial}: {words}", flush=True)
+    sizes = f"{counted(len(every), 'run')} of {counted(options.steps, 'step')}"
+    print(f"{sizes}, {min(jobs, len(every))} at a time", file=sys.stderr, flush=True)
+    with steps_counted([asked_config(options, t).log_path for t in every], options.steps):
+        for trial, metrics in study(partial(run_one, options), every, jobs):
+            done[trial] = metrics
+            ordered = [trial for trial in every if trial in done]
+            write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
+            words = f"{percent(metrics[-1]['eval_acc'])} correct"
+            tqdm.write(f"{len(done)} of {len(every)}: {trial}: {words}")
     return done
 
 

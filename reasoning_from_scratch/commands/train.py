@@ -10,6 +10,7 @@ from tyro.conf import OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from reasoning_from_scratch.commands.cli import given_in, say_loading
+from reasoning_from_scratch.commands.ending import run_summary
 from reasoning_from_scratch.commands.other_words import flags_of, in_our_words
 from reasoning_from_scratch.commands.reading import read
 from reasoning_from_scratch.commands.smoke import seen_to_work
@@ -90,7 +91,7 @@ def train_command(argv: list[str]) -> int:
     result = train(config)
     if config.smoke and result.rows and result.writes and not result.stopped:
         print(seen_to_work(config, str(result.folder), result.rows))
-    return say_end(result, f"done: {result.folder} holds the weights, metrics.csv and report.html")
+    return say_end(result, run_summary(result.folder, result.rows))
 
 
 def refuse_early(config: TrainConfig) -> None:
@@ -109,8 +110,8 @@ def refuse_early(config: TrainConfig) -> None:
 
 def say_end(result, done: str) -> int:
     """Rank 0 prints how the run ended. Returns the exit code of the command."""
-    if result.writes:
-        print(result.stopped or done)
+    if result.writes and not result.stopped:  # if it stopped, the log has said why
+        print(done)
     if result.stopped:
         return 130 if result.interrupted else 1
     return 0

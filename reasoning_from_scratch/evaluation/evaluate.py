@@ -111,14 +111,16 @@ def evaluate(
     )
 
 
-def problem_bar(total: int, done: int = 0, words: str = "", quiet: bool = False) -> tqdm:
-    """Counts problems on stderr. In a file or pipe, where nothing is redrawn, twice a minute."""
+def progress_bar(
+    total: int, done: int = 0, words: str = "", quiet: bool = False, unit: str = "problem"
+) -> tqdm:
+    """Counts on stderr. In a file or pipe, where nothing is redrawn, twice a minute."""
     seconds = 0.1 if interactive() else 30.0
     return tqdm(
         total=total,
         initial=done,
         desc=words,
-        unit="problem",
+        unit=unit,
         disable=quiet,
         mininterval=seconds,
         maxinterval=max(10.0, seconds),
@@ -152,7 +154,7 @@ def answered(
         )
     todo = [index for index in range(len(problems)) if index not in file.groups]
     done, words = len(problems) - len(todo), name or "evaluating"
-    bar = problem_bar(len(problems), done, words, quiet=not progress)
+    bar = progress_bar(len(problems), done, words, quiet=not progress)
 
     def keep(index: int, rows: list[dict]) -> None:
         file.add(index, rows)
