@@ -69,7 +69,7 @@ class Asking:
 
     prompt: str | None = None
     """How a problem is asked: book, question, chat, plain, nanochat, or a FILE that has {problem}
-    in it; plain:FILE keeps it out of a chat template (default: by the set)."""
+    in it, alone (plain:FILE) or in the chat template, chat:FILE (default: by the set)."""
     stop: str | None = None
     """Also end an answer at this text, such as "\\n\\n" or "Question:" for a base model."""
 

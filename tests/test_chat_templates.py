@@ -10,7 +10,7 @@ from reasoning_from_scratch.chat_templates import rendered
 from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_tokenizer_only
-from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt, sent_prompt, with_prompt
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of, stops_of
 from tests.conftest import build_tokenizer
@@ -153,6 +153,31 @@ def test_a_prompt_from_a_file_is_put_as_it_is(tmp_path):
         with_prompt([], str(path), tokenizer)
     with pytest.raises(UserError, match="did you mean 'plain'"):
         with_prompt([], "plian", tokenizer)
+
+
+def test_a_prompt_file_in_a_chat_template_or_alone(tmp_path):
+    """Alone it is all that the model reads, so it may bring the template's own tokens."""
+    path = tmp_path / "mine.txt"
+    path.write_text("Solve: {problem}\n")
+    asked = [Problem("x", "3 + 4", "7")]
+    sent = {}
+    for kind in ("", "plain:", "chat:"):
+        tokenizer = load_tokenizer_only(family_folder(tmp_path / f"m{len(sent)}", "qwen2"))
+        prompt = problem_prompt(with_prompt(asked, f"{kind}{path}", tokenizer)[0])
+        sent[kind] = tokenizer.decode(tokenizer.encode(prompt)), sent_prompt(tokenizer, prompt)
+    assert sent[""] == sent["plain:"]
+    assert sent[""][0] == "Solve: 3 + 4" and "without a chat template" in sent[""][1]
+    assert sent["chat:"][0].endswith(
+        "<|im_start|>user\nSolve: 3 + 4<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert "in a chat template, begins with '<|im_start|>" in sent["chat:"][1]
+    assert sent["chat:"][1].endswith("ends with '<|im_start|>assistant'")
+    path.write_text("<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n")
+    (own,) = with_prompt(asked, str(path), tokenizer)
+    text = "<|im_start|>user\n3 + 4<|im_end|>\n<|im_start|>assistant"
+    assert tokenizer.decode(tokenizer.encode(problem_prompt(own))) == text
+    with pytest.raises(UserError, match="would wrap it twice"):
+        with_prompt(asked, f"chat:{path}", tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ from reasoning_from_scratch.problems import (
     problem_prompt,
     prompt_of,
     render_prompt,
+    sent_prompt,
     suiting_prompt,
 )
 from reasoning_from_scratch.qwen3 import room_for_answer
@@ -383,12 +384,15 @@ def evaluate_with(
     """`evaluate` as the options say."""
     if options.stop is not None:
         tokenizer.end_answers_at(options.stop)
+    render = prompt_of(options.prompt or suiting_prompt(problems), tokenizer)
+    if options.prompt is not None:
+        print(sent_prompt(tokenizer, problem_prompt(problems[0], render)))
     return evaluate(
         model,
         tokenizer,
         problems,
         part_of(options, Sampling, rollouts=options.samples),
-        prompt_fn=prompt_of(options.prompt or suiting_prompt(problems), tokenizer),
+        prompt_fn=render,
         out_path=out_path,
         progress=True,
         name=problem_set,

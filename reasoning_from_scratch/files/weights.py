@@ -34,6 +34,7 @@ from reasoning_from_scratch.files.tensor_files import (
     to_hf_names,
     to_our_names,
 )
+from reasoning_from_scratch.problems import PROMPT_FILE, asked_of
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.text import expanded
 from reasoning_from_scratch.tokenizer import (
@@ -58,6 +59,7 @@ HANDED_ON = (
     "tokenizer.model",
     "vocab.json",
     "merges.txt",
+    PROMPT_FILE,
 )
 
 
@@ -214,8 +216,10 @@ def load_model_and_tokenizer(
             base, device, use_compile, local_dir, dtype=dtype
         )
         add_adapter(model, expanded(which_model), base)
+        if asked := asked_of(which_model):
+            tokenizer.files[PROMPT_FILE] = asked.to_json()
         return model, tokenizer
-    path = _weights_path(which_model, local_dir)
+    path = _weights_path(which_model, local_dir, dtype)
     state = load_state(path)  # by our names, still in the file
     if path.is_dir():
         cfg = config_from_hf(read_json(path / "config.json"), path / "config.json")
@@ -251,7 +255,9 @@ def model_folder(which_model: str | Path) -> Path:
     return _weights_path(which_model, "qwen3")
 
 
-def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
+def _weights_path(
+    which_model: str | Path, local_dir: str | Path, dtype: torch.dtype | None = None
+) -> Path:
     name = "tiny-base" if which_model == "tiny" else str(which_model)
     if name in SHIPPED:
         return shipped_checkpoint(name)
@@ -265,7 +271,9 @@ def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
         return hub_model(name)
     path = Path(which_weights(name)).expanduser()
     check_model_name(path)
-    return converted_gguf(path) if path.suffix == ".gguf" and path.is_file() else path
+    if path.suffix == ".gguf" and path.is_file():
+        return converted_gguf(path, dtype or torch.bfloat16)
+    return path
 
 
 def _shipped_folder(name: str) -> Path | None:

@@ -16,6 +16,8 @@ from reasoning_from_scratch.problems import (
     few_shot_prefix,
     is_hub_set,
     problem_prompt,
+    remember_prompt,
+    sent_prompt,
     show_examples,
     told_prompt,
     with_prompt,
@@ -58,6 +60,9 @@ def open_problems(config: TrainConfig, sets: Sets, tokenizer, context_length: in
         return usable_problems(some, tokenizer, context_length, judge)
 
     problems = ready(problems)
+    remember_prompt(tokenizer, prompt, problems)
+    if config.prompt is not None:
+        log.info("%s", sent_prompt(tokenizer, problem_prompt(problems[0])))
     if config.is_supervised:
         problems = teachable_problems(problems, tokenizer, config.max_new_tokens, context_length)
     if config.kl_solution:
