@@ -134,7 +134,7 @@ def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) 
         )
     (one,) = set(asked.values())
     carried = {"prompt": str(expanded(names[0]) / PROMPT_FILE), "stop": one.stop}
-    taken = {name: value for name, value in carried.items() if name not in given and value}
+    taken: dict[str, Any] = {n: value for n, value in carried.items() if n not in given and value}
     if taken:
         words = " ".join(spelled(name, value) for name, value in taken.items())
         print(f"{', '.join(asked)}: asked as in training, with {words}")

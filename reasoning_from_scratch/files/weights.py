@@ -219,7 +219,8 @@ def load_model_and_tokenizer(
         if asked := asked_of(which_model):
             tokenizer.files[PROMPT_FILE] = asked.to_json()
         return model, tokenizer
-    path = _weights_path(which_model, local_dir, dtype)
+    exact = dtype not in (None, torch.bfloat16)  # perhaps float32: only the model's size tells
+    path = _weights_path(which_model, local_dir, exact)
     state = load_state(path)  # by our names, still in the file
     if path.is_dir():
         cfg = config_from_hf(read_json(path / "config.json"), path / "config.json")
@@ -255,9 +256,8 @@ def model_folder(which_model: str | Path) -> Path:
     return _weights_path(which_model, "qwen3")
 
 
-def _weights_path(
-    which_model: str | Path, local_dir: str | Path, dtype: torch.dtype | None = None
-) -> Path:
+def _weights_path(which_model: str | Path, local_dir: str | Path, exact: bool = False) -> Path:
+    """`exact`: of a GGUF file all that it holds, not rounded to bfloat16."""
     name = "tiny-base" if which_model == "tiny" else str(which_model)
     if name in SHIPPED:
         return shipped_checkpoint(name)
@@ -272,7 +272,7 @@ def _weights_path(
     path = Path(which_weights(name)).expanduser()
     check_model_name(path)
     if path.suffix == ".gguf" and path.is_file():
-        return converted_gguf(path, dtype or torch.bfloat16)
+        return converted_gguf(path, torch.float32 if exact else torch.bfloat16)
     return path
 
 
