@@ -21,9 +21,9 @@ ON_THE_HUB = {
 RL_TAGS = "reinforcement-learning, rlvr, "
 # Always shown, in this order.
 OPTIONS = "recipe model problems steps problems_per_step rollouts max_new_tokens lr seed".split()
-# What a run records, and where: it changes no weights.
+# What a run records and where, and how much fits into memory: it changes no weights.
 ELSEWHERE = {item.name for item in fields(Records)}
-ELSEWHERE |= {"log_path", "resume", "overwrite", "smoke", "preflight", "given"}
+ELSEWHERE |= {"log_path", "resume", "overwrite", "smoke", "preflight", "micro_batch_tokens", "given"}
 
 
 def model_card(
