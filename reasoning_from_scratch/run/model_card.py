@@ -23,7 +23,15 @@ RL_TAGS = "reinforcement-learning, rlvr, "
 OPTIONS = "recipe model problems steps problems_per_step rollouts max_new_tokens lr seed".split()
 # What a run records and where, and how much fits into memory: it changes no weights.
 ELSEWHERE = {item.name for item in fields(Records)}
-ELSEWHERE |= {"log_path", "resume", "overwrite", "smoke", "preflight", "micro_batch_tokens", "given"}
+ELSEWHERE |= {
+    "log_path",
+    "resume",
+    "overwrite",
+    "smoke",
+    "preflight",
+    "micro_batch_tokens",
+    "given",
+}
 
 
 def model_card(
