@@ -163,7 +163,7 @@ def test_a_run_in_an_environment_is_asked_in_it(tmp_path, capsys):
     capsys.readouterr()
     plain = card_of(tmp_path, "--model", folder, "--problems", f"{tmp_path}/problems.jsonl")
     assert "environment" not in plain["settings"]
-    assert "as in training" not in capsys.readouterr().out
+    assert "prompted as in training" not in capsys.readouterr().out
 
 
 def test_a_run_with_a_reward_and_solved_problems(tmp_path, capsys, monkeypatch):
