@@ -14,6 +14,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # compiles the two thousand modules of torch and its neighbors anew: five seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Some set a backend for matplotlib, too. A notebook's pictures are drawn by that of its kernel.
+os.environ.pop("MPLBACKEND", None)
+
 # One worker per core (-n 0 runs all in this process): two threads in each of two would mostly wait
 # for each other. torch reads this when it is imported, in kernels and in all that tests start, too.
 if "PYTEST_XDIST_WORKER" in os.environ:

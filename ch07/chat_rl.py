@@ -1,8 +1,8 @@
 """nanochat's chat_rl, with its flags, on this package's trainer.
 
-    python ch07/chat_rl.py                                  the tiny model, on a CPU
-    python ch07/chat_rl.py --model base                     Qwen3-0.6B on GSM8K
-    python ch07/chat_rl.py --model-tag RUN --model-step 60  go on from a step of a run
+    uv run ch07/chat_rl.py                                  the tiny model, on a CPU
+    uv run ch07/chat_rl.py --model base                     Qwen3-0.6B on GSM8K
+    uv run ch07/chat_rl.py --model-tag RUN --model-step 60  go on from a step of a run
     torchrun --standalone --nproc_per_node=2 ch07/chat_rl.py -- --run=two
 
 REINFORCE on the policy's own rollouts: the advantages are rewards minus the mean of their group,

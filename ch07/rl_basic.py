@@ -1,8 +1,8 @@
 """The library way: Tinker's rl_basic on this machine.
 
-    python ch07/rl_basic.py                       # the tiny model, on a CPU
-    python ch07/rl_basic.py --model base --problems gsm8k --groups_per_batch 32 --group_size 16
-    python ch07/rl_basic.py model_name=base loss_fn=ppo num_substeps=2 learning_rate=2e-6
+    uv run ch07/rl_basic.py                       # the tiny model, on a CPU
+    uv run ch07/rl_basic.py --model base --problems gsm8k --groups_per_batch 32 --group_size 16
+    uv run ch07/rl_basic.py model_name=base loss_fn=ppo num_substeps=2 learning_rate=2e-6
 
 The objective is ratio times advantage, summed. The reward is 1 for a correct answer, minus 0.1
 without the format; advantages are rewards minus the mean of their group. This is `rfs train` with
@@ -15,10 +15,10 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from reasoning_from_scratch.commands.cli import guarded, with_home
-from reasoning_from_scratch.commands.other_words import as_flags
+from reasoning_from_scratch.commands.other_words import as_flags, flags_of
 from reasoning_from_scratch.commands.train import FIRST, TrainFlags, config_and_flags, say_end
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
@@ -81,7 +81,7 @@ def print_first_and_last(rows: Sequence[dict]) -> None:
 def configured(words: list[str]) -> tuple[TrainConfig, str]:
     """The recipe importance_sampling, with everything that `words` set. Tinker's KL penalty is
     subtracted from each token's advantage: the coefficient times log p - log p_ref."""
-    kinds = get_type_hints(TrainConfig) | get_type_hints(Flags)
+    kinds = flags_of(Flags)
     about = __doc__.partition("\n")[0]
     config, flags = config_and_flags(
         as_flags(words, kinds), Flags, FIRST, "rl_basic.py", about, **USUAL

@@ -1,10 +1,10 @@
 """GRPO in sixty lines, in the calls of Tinker's client.
 
-    python ch07/rl_client.py            # the calls reach a LocalPolicy in this process
+    uv run ch07/rl_client.py            # the calls reach a LocalPolicy in this process
 
     rfs serve --model tiny              # in one terminal; in another one
     export TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local
-    python ch07/rl_client.py            # they go through Tinker's client (pip install tinker)
+    uv run --with tinker ch07/rl_client.py    # they go through Tinker's client
 
 Either way the loop's code is the same, and so are its numbers. rl_loop.py holds a model, an
 optimizer and a loss. Here the loop only makes calls (sample, forward_backward, optim_step, and a

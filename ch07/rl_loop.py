@@ -1,7 +1,7 @@
 """The whole of GRPO on one page: read it from top to bottom, then change it.
 
-    python ch07/rl_loop.py                 # the tiny model, on a CPU, in two minutes
-    python ch07/rl_loop.py --model base    # Qwen3-0.6B on grade-school problems, on a GPU
+    uv run ch07/rl_loop.py                 # the tiny model, on a CPU, in two minutes
+    uv run ch07/rl_loop.py --model base    # Qwen3-0.6B on grade-school problems, on a GPU
 
 The package provides the model, the sampler and the grader. Everything that makes it reinforcement
 learning is here. What the library's trainer adds: checkpoints that resume, reports, KL, a

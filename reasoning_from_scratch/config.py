@@ -15,7 +15,8 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problems import is_in_file
+from reasoning_from_scratch.problems import check_prompt, is_in_file
+from reasoning_from_scratch.stops import stop_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -67,9 +68,17 @@ class Asking:
     """How a problem is presented to the model."""
 
     prompt: str | None = None
-    """book, question, chat, plain, nanochat, a FILE with {problem} in it (default: by the set)."""
+    """How a problem is asked: book, question, chat, plain, nanochat, or a FILE that has {problem}
+    in it, alone (plain:FILE) or in the chat template, chat:FILE (default: by the set)."""
     stop: str | None = None
-    """Also end an answer at this character, e.g. "\\n" for a base model."""
+    """Also end an answer at this text, such as "\\n\\n" or "Question:" for a base model."""
+
+    def check_asking(self) -> None:
+        """Refuses what cannot be asked that way, before a model is loaded."""
+        if self.prompt is not None:
+            check_prompt(self.prompt)
+        if self.stop is not None:
+            stop_text(self.stop)
 
 
 @dataclass
@@ -77,7 +86,8 @@ class Problems(Asking):
     """Which problems, how they are presented, and how many steps of them."""
 
     problems: str | None = None
-    """Problem set (default: tiny, or math-train), hf:OWNER/NAME, gym:TASK, or FILE.py:FUNCTION."""
+    """Problem set (default: tiny, or math-train), your own FILE.jsonl or FILE.py:FUNCTION,
+    hf:OWNER/NAME, or gym:TASK."""
     data_path: str | None = None
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
@@ -241,7 +251,7 @@ class Optim:
     warmup_steps: int = 0
     """Steps over which the learning rate rises to its full value."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """muon: Muon for the matrices of the blocks, AdamW for the rest."""
+    """adamw for all weights; muon: Muon for the matrices of the blocks, AdamW for the rest."""
     beta1: float = 0.9
     """Decay of AdamW's mean of gradients."""
     beta2: float = 0.95
@@ -285,7 +295,7 @@ class Device:
     """Where a model is stored, and in which number format."""
 
     device: str = "auto"
-    """cpu, cuda, mps, or auto."""
+    """Where to compute: cpu, cuda, mps, or auto."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the weights; auto: bfloat16 on CUDA and, for models that are not small, on
     CPUs that multiply it faster; else float32."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from reasoning_from_scratch.text import one_line
 
 LONGEST = 2_000  # characters
+FEW = 16  # names that are still worth reading after a suggestion
 
 
 class UserError(Exception):
@@ -25,8 +26,9 @@ class PromptTooLong(UserError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Suggests the nearest known name, because most unknown names are typos."""
     known = list(known)
-    guess = did_you_mean(name, known) or "."
-    return UserError(f"unknown {kind} {name!r}{guess} Expected one of: {', '.join(known)}")
+    guess = did_you_mean(name, known)
+    listed = f" Expected one of: {', '.join(known)}" if len(known) <= FEW or not guess else ""
+    return UserError(f"unknown {kind} {name!r}{guess or '.'}{listed}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

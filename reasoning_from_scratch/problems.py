@@ -1,10 +1,13 @@
 """A problem whose answer can be checked, and the prompt: what the model is shown of it."""
 
+import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.text import counted, expanded
+from reasoning_from_scratch.text import counted, expanded, one_line
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,62 @@ def refuse_bare_file(name: str, what: str) -> None:
 PROMPTS = ("book", "question", "chat", "plain", "nanochat")
 PLACE = "{problem}"
 CHAT_TOKENS = ("<|bos|>", "<|user_start|>", "<|user_end|>", "<|assistant_start|>")
+TEMPLATE_TOKEN = re.compile(r"<\|[^|]+\|>|\[INST\]|<start_of_turn>")
+PROMPT_FILE = "prompt.json"  # in a trained model's folder: how it was asked
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a model was asked in training, as its folder tells it."""
+
+    prompt: str  # with {problem} in it
+    chat_template: bool = False  # whether that was put into the model's chat template
+    stop: str | None = None  # the text that also ended its answers
+
+    def read_by(self, tokenizer, problem: str) -> str:
+        """All that the model reads of a problem."""
+        text = self.prompt.replace(PLACE, problem)
+        return tokenizer.wrap_chat(text) if self.chat_template else text
+
+    def to_json(self) -> bytes:
+        return (json.dumps(vars(self), indent=2) + "\n").encode()
+
+
+def read_asked(text: str | bytes, origin: object) -> Asked:
+    """What a prompt.json says."""
+    try:
+        values = json.loads(text)
+        asked = Asked(**{key: values[key] for key in ("prompt", "chat_template", "stop")})
+        right = isinstance(asked.chat_template, bool) and isinstance(asked.stop, str | None)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        right = False
+    if not right or not isinstance(asked.prompt, str) or PLACE not in asked.prompt:
+        raise UserError(
+            f"{origin} does not say how the model was asked: it needs prompt, a text with {PLACE} "
+            "in it, chat_template, true or false, and stop, a text or null"
+        )
+    return asked
+
+
+def asked_of(model: str | Path) -> Asked | None:
+    """How the model in that folder was asked in training, if the folder says so."""
+    path = expanded(model) / PROMPT_FILE
+    return read_asked(path.read_bytes(), path) if path.is_file() else None
+
+
+def asked_by(tokenizer) -> Asked | None:
+    """The same for the model of that tokenizer, which keeps the files of its folder."""
+    content = getattr(tokenizer, "files", {}).get(PROMPT_FILE)
+    return read_asked(content, PROMPT_FILE) if content else None
+
+
+def remember_prompt(tokenizer, kind: str | None, problems: Sequence[Problem]) -> None:
+    """From here on, the prompt goes with the model into every folder that it is saved to."""
+    render = prompt_of(kind or suiting_prompt(problems), tokenizer)
+    prompt = problems[0].prefix + render(PLACE)
+    stop = getattr(tokenizer, "stop_text", "") or None
+    asked = Asked(prompt, tokenizer.apply_chat_template, stop)
+    tokenizer.files[PROMPT_FILE] = asked.to_json()
 
 
 def check_prompt(kind: str) -> None:
@@ -133,11 +192,16 @@ def prompt_of(kind: str, tokenizer) -> Callable[[str], str]:
         return str
     if kind == "nanochat":
         return nanochat_prompt(tokenizer)
-    tokenizer.use_chat_template(kind == "chat")
     if kind in ("chat", "plain"):
+        tokenizer.use_chat_template(kind == "chat")
         return str
-    text = prompt_file(kind)
-    return lambda problem: text.replace(PLACE, problem)
+    return prompt_as_asked(prompt_file(kind), tokenizer)
+
+
+def prompt_as_asked(asked: Asked, tokenizer) -> Callable[[str], str]:
+    if tokenizer.apply_chat_template != asked.chat_template:
+        tokenizer.use_chat_template(asked.chat_template)
+    return lambda problem: asked.prompt.replace(PLACE, problem)
 
 
 def nanochat_prompt(tokenizer) -> Callable[[str], str]:
@@ -156,19 +220,30 @@ def suiting_prompt(problems: Sequence[Problem]) -> str:
     return "question" if problems[0].rules else "book"
 
 
-def prompt_file(name: str) -> str:
+def prompt_file(name: str) -> Asked:
     """The prompt in a file, without the newline that editors put at its end: a model that is shown
-    "13 + 24 =" should continue on that line."""
-    path = expanded(name)
+    "13 + 24 =" should continue on that line. It is all that the model reads, so it may bring a chat
+    template's own tokens; chat:FILE puts it into the model's chat template, as a user's turn."""
+    kind, colon, rest = name.partition(":")
+    around = bool(colon) and kind in ("chat", "plain")
+    path = expanded(rest if around else name)
     if not path.is_file():
-        raise unknown_name("prompt", name, [*PROMPTS, "a file with {problem} in it"])
+        raise unknown_name("prompt", name, [*PROMPTS, f"a file with {PLACE} in it"])
     try:
         text = path.read_text(encoding="utf-8-sig")  # perhaps Windows has put a mark before it
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; save the file as UTF-8") from None
+    if path.name == PROMPT_FILE:
+        return read_asked(text, path)
     if PLACE not in text:
         raise UserError(f"{path} has no {PLACE} in it: write it where the problem goes")
-    return text.removesuffix("\n")
+    text = text.removesuffix("\n")
+    if around and kind == "chat" and TEMPLATE_TOKEN.match(text):
+        raise UserError(
+            f"{path} begins with {TEMPLATE_TOKEN.match(text)[0]}, a chat template's own token, and "
+            f"chat:{rest} would wrap it twice: use --prompt {rest}"
+        )
+    return Asked(text, chat_template=around and kind == "chat")
 
 
 def with_prompt(problems: Sequence[Problem], kind: str | None, tokenizer) -> Sequence[Problem]:
@@ -178,3 +253,11 @@ def with_prompt(problems: Sequence[Problem], kind: str | None, tokenizer) -> Seq
     if kind == "book":
         return problems
     return [replace(problem, prompt=render(problem.problem)) for problem in problems]
+
+
+def sent_prompt(tokenizer, prompt: str) -> str:
+    """A line about the prompt as the model reads it."""
+    lines = tokenizer.decode(tokenizer.encode(prompt)).splitlines() or [""]
+    around = "in" if tokenizer.apply_chat_template else "without"
+    first, last = (one_line(line, 60) for line in (lines[0], lines[-1]))
+    return f"the prompt, {around} a chat template, begins with {first!r} and ends with {last!r}"

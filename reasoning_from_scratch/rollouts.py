@@ -27,7 +27,7 @@ from reasoning_from_scratch.sampling import (
     SamplingEngine,
     generate_each,
 )
-from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
+from reasoning_from_scratch.tokenizer import answer_text, stops_of
 
 
 @dataclass
@@ -296,7 +296,7 @@ def sample_each(
         model,
         [tokenizer.encode(problem_prompt(problem)) for problem in problems],
         config,
-        stop_ids=stop_ids_of(tokenizer),
+        stop_ids=stops_of(tokenizer),
         streams=[(step, place) for place in places],
         engine=engine.equipped(config, tokenizer, problems),
     )

@@ -24,7 +24,7 @@ is read in one pass, like a prompt, and marked as not drawn.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from os.path import commonprefix
@@ -39,6 +39,7 @@ from reasoning_from_scratch.config import Sampling
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model, room_for_answer
+from reasoning_from_scratch.stops import Stops
 
 
 def greedy(max_new_tokens: int) -> Sampling:
@@ -408,7 +409,7 @@ class RunningBatch:
         self.draw = engine.draw(model, n_rows, steps, sampling.keep_sampling_mask)
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
-        self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
+        self.keeps, self.stops = sampling.keep_sampling_mask, Stops.of(stop_ids)
         self.start = read_start(model, prompts)
         self.max_prompts = math.ceil(n_rows * len(prompts) / max(1, len(waiting)))  # in one pass
         self.read = range(0)
@@ -521,7 +522,7 @@ class RunningBatch:
             rollout.entropies.append(entropies[i])
             if self.keeps:
                 rollout.kept.append(kept[i])
-            rollout.finished = tokens[i] in self.stop_ids
+            rollout.finished = self.stops.end(rollout.response_ids)
             if self._goes_on(row):
                 continue
             if row.partner:
@@ -597,13 +598,14 @@ def generate(
     prompts: list[list[int]],
     sampling: Sampling,
     *,
-    stop_ids: set[int],
+    stop_ids: Collection[int] | Stops,
     streams: list[tuple[int, int]] | None = None,
     engine: SamplingEngine = PLAIN_ENGINE,
 ) -> list[list[Rollout]]:
     """`sampling.rollouts` rollouts for each prompt; temperature 0 means greedy decoding.
 
-    A rollout ends with a stop token, after `max_new_tokens`, or where the model's context is full.
+    A rollout ends with a stop token or text, after `max_new_tokens`, or where the model's context
+    is full.
     `streams` names the random stream of each prompt as (step, problem), by default (0, its index).
     """
     ended = generate_each(
@@ -619,7 +621,7 @@ def generate_each(
     prompts: list[list[int]],
     sampling: Sampling,
     *,
-    stop_ids: set[int],
+    stop_ids: Collection[int] | Stops,
     streams: list[tuple[int, int]] | None = None,
     engine: SamplingEngine = PLAIN_ENGINE,
 ) -> Iterator[tuple[int, list[Rollout]]]:

@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.stops import Stops, stop_text
 
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TURN = "<|im_end|>"
@@ -43,7 +44,6 @@ class ModelTokenizer:
         self.other_stop_ids: frozenset[int] = frozenset()
         self.stops_from = ""  # the file that says which tokens end an answer
         self.stop_text = ""  # see `end_answers_at`
-        self.stop_text_ids: frozenset[int] = frozenset()
         # Tokenizer, chat template and generation config of the model's folder, byte for byte:
         # they are saved with the model, even if that folder is gone by then.
         self.files: dict[str, bytes] = {}
@@ -191,14 +191,9 @@ class ModelTokenizer:
             self.wrap_chat("")  # fails if there is none
         self.apply_chat_template = wraps
 
-    def end_answers_at(self, character: str) -> None:
-        """From here on an answer also ends with the first token whose text contains this character.
-        The character is a single byte in these tokenizers, so it is never split."""
-        character = stop_character(character)
-        ends = [i for i in range(self.vocab_size) if character in self._tok.decode([i])]
-        if not ends:
-            raise UserError(f"--stop {character!r}: no token of this model contains it")
-        self.stop_text, self.stop_text_ids = character, frozenset(ends)
+    def end_answers_at(self, text: str) -> None:
+        """From here on an answer also ends with the token that completes this text."""
+        self.stop_text = stop_text(text)
 
 
 class Qwen3Tokenizer(ModelTokenizer):
@@ -249,9 +244,13 @@ def model_stop_ids(tokenizer) -> set[int]:
     return {tokenizer.eos_token_id, *getattr(tokenizer, "other_stop_ids", ())}
 
 
-def stop_ids_of(tokenizer) -> set[int]:
-    """The ids that end an answer: the model's, and those of the user's stop text."""
-    return model_stop_ids(tokenizer) | getattr(tokenizer, "stop_text_ids", frozenset())
+stop_ids_of = model_stop_ids  # the chapters' name for it
+
+
+def stops_of(tokenizer) -> Stops:
+    """What ends an answer: the model's stop tokens, and the user's stop text."""
+    text = getattr(tokenizer, "stop_text", "")
+    return Stops(frozenset(model_stop_ids(tokenizer)), (text,) if text else (), tokenizer)
 
 
 def answer_text(tokenizer, rollout) -> str:
@@ -263,24 +262,11 @@ def answer_text(tokenizer, rollout) -> str:
 
 def ended_text(tokenizer, ids: Sequence[int]) -> str:
     """The text of an answer, or of a turn, that its last token has ended. A token such as ").\\n"
-    may end it with its newline; what comes before the newline belongs to the answer. The same stop
-    text earlier on was written by a calculator or an environment."""
-    stop_text = getattr(tokenizer, "stop_text", "")
-    if stop_text and ids[-1] not in model_stop_ids(tokenizer):
-        in_last = tokenizer.decode(ids[-1:]).count(stop_text)
-        return tokenizer.decode(ids).rsplit(stop_text, in_last)[0]
-    return tokenizer.decode(ids[:-1])
-
-
-def stop_character(text: str) -> str:
-    r"""The one character of a stop text; shells pass a newline as the two characters `\n`."""
-    text = {r"\n": "\n", r"\t": "\t"}.get(text, text)
-    if len(text) != 1 or not text.isascii():
-        raise UserError(
-            f"--stop {text!r} cannot be found: tokens split longer texts in many ways; use one "
-            r"ASCII character, such as \n"
-        )
-    return text
+    may end it with its newline; what comes before the newline belongs to the answer."""
+    stops = stops_of(tokenizer)
+    if ids[-1] in stops.ids:
+        return tokenizer.decode(ids[:-1])
+    return tokenizer.decode(ids)[: stops.place(ids)]
 
 
 def past_turn(question: str, answer: str) -> str:

@@ -7,11 +7,12 @@ import transformers
 from tokenizers import AddedToken, processors
 
 from reasoning_from_scratch.chat_templates import rendered
+from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_tokenizer_only
-from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt, sent_prompt, with_prompt
 from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.tokenizer import answer_text, model_stop_ids, stop_ids_of
+from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of, stops_of
 from tests.conftest import build_tokenizer
 
 # Written for these tests, in the manner of the families.
@@ -154,28 +155,60 @@ def test_a_prompt_from_a_file_is_put_as_it_is(tmp_path):
         with_prompt([], "plian", tokenizer)
 
 
-def test_an_answer_ends_at_the_stop_character_wherever_it_stands_in_a_token(tmp_path):
+def test_a_prompt_file_in_a_chat_template_or_alone(tmp_path):
+    """Alone it is all that the model reads, so it may bring the template's own tokens."""
+    path = tmp_path / "mine.txt"
+    path.write_text("Solve: {problem}\n")
+    asked = [Problem("x", "3 + 4", "7")]
+    sent = {}
+    for kind in ("", "plain:", "chat:"):
+        tokenizer = load_tokenizer_only(family_folder(tmp_path / f"m{len(sent)}", "qwen2"))
+        prompt = problem_prompt(with_prompt(asked, f"{kind}{path}", tokenizer)[0])
+        sent[kind] = tokenizer.decode(tokenizer.encode(prompt)), sent_prompt(tokenizer, prompt)
+    assert sent[""] == sent["plain:"]
+    assert sent[""][0] == "Solve: 3 + 4" and "without a chat template" in sent[""][1]
+    assert sent["chat:"][0].endswith(
+        "<|im_start|>user\nSolve: 3 + 4<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert "in a chat template, begins with '<|im_start|>" in sent["chat:"][1]
+    assert sent["chat:"][1].endswith("ends with '<|im_start|>assistant'")
+    path.write_text("<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n")
+    (own,) = with_prompt(asked, str(path), tokenizer)
+    text = "<|im_start|>user\n3 + 4<|im_end|>\n<|im_start|>assistant"
+    assert tokenizer.decode(tokenizer.encode(problem_prompt(own))) == text
+    with pytest.raises(UserError, match="would wrap it twice"):
+        with_prompt(asked, f"chat:{path}", tokenizer)
+
+
+@pytest.mark.parametrize(
+    "stop, words, text",
+    [
+        (r"\n", " 37:\n", " 37:"),  # ":\n" is one token here
+        ("\n", " 37\n", " 37"),
+        (r"\n\n", " 37.\n\n", " 37."),
+        ("Question:", " 37\nQuestion:", " 37\n"),
+        ("é", " 37é", " 37"),  # two bytes, perhaps two tokens
+        ("7", " 37", " 3"),
+    ],
+)
+def test_an_answer_ends_with_the_token_that_completes_the_stop_text(tmp_path, stop, words, text):
     tokenizer = load_tokenizer_only(family_folder(tmp_path, "qwen2"))
     before = stop_ids_of(tokenizer)
-    tokenizer.end_answers_at(r"\n")
-    ends = stop_ids_of(tokenizer) - before
-    texts = {tokenizer.decode([i]) for i in ends}
-    assert "\n" in texts and any(text not in ("\n", "\n\n") for text in texts)  # ":\n" is one
-    assert all("\n" in text for text in texts)
-    rest = set(range(tokenizer.vocab_size)) - ends
-    assert not any("\n" in tokenizer.decode([i]) for i in rest)
-    assert model_stop_ids(tokenizer) == before  # what a saved model says ends its answers
-    longer = next(i for i in ends if tokenizer.decode([i]) == ":\n")
-    words = tokenizer.encode(" 37", chat_wrapped=False)
-    cut = Rollout(response_ids=[*words, longer], finished=True)
-    assert answer_text(tokenizer, cut) == " 37:"
-    ended = Rollout(response_ids=[*words, tokenizer.eos_token_id], finished=True)
-    assert answer_text(tokenizer, ended) == " 37"
-    assert answer_text(tokenizer, Rollout(response_ids=words)) == " 37"
+    tokenizer.end_answers_at(stop)
+    assert stop_ids_of(tokenizer) == before  # what a saved model says ends its answers
+    ids, stops = tokenizer.encode(words, chat_wrapped=False), stops_of(tokenizer)
+    ends = [n for n in range(1, len(ids) + 1) if stops.end(ids[:n])]
+    assert ends[0] == len(ids)
+    assert answer_text(tokenizer, Rollout(response_ids=ids, finished=True)) == text
+    assert answer_text(tokenizer, Rollout(response_ids=ids)) == words
+    ended = Rollout(response_ids=[*ids, tokenizer.eos_token_id], finished=True)
+    assert answer_text(tokenizer, ended) == words
+    # The same text earlier on was put there by a calculator or a partner, and ends nothing.
+    later = tokenizer.encode(" and then", chat_wrapped=False)
+    assert not any(stops.end([*ids, *later[:n]]) for n in range(1, len(later) + 1))
 
 
-@pytest.mark.parametrize("text", ["", "Q:", "\n\n", "é"])
-def test_other_stop_texts_are_refused(tmp_path, text):
-    tokenizer = load_tokenizer_only(family_folder(tmp_path, "qwen2"))
-    with pytest.raises(UserError, match="use one ASCII character"):
-        tokenizer.end_answers_at(text)
+def test_no_stop_text_is_refused_before_a_model_is_loaded(capsys):
+    for words in ("chat", "train", "evaluate", "preflight"):
+        assert cli.main([words, "--stop="]) == 2
+        assert capsys.readouterr().err.startswith(f"rfs {words}: --stop is empty")

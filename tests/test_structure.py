@@ -2,7 +2,9 @@
 
 import ast
 import json
+import os
 import re
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -19,8 +21,8 @@ TORCH_ONLY = {"advantages", "logprobs", "losses"}
 
 # The loop, in the order in which to read it, and what everybody may use.
 LOOP = """
-    qwen3 tokenizer chat_templates problems sampling rewards advantages logprobs losses rollouts
-    policy trainer recipes
+    qwen3 stops tokenizer chat_templates problems sampling rewards advantages logprobs losses
+    rollouts policy trainer recipes
 """.split()
 LEAVES = ["text", "errors"]
 
@@ -138,3 +140,17 @@ def test_the_slowest_files_exist():
         found = "" if not test else (ROOT / path).read_text(encoding="utf-8")
         assert not test or f"def {test}(" in found or f'"id": "{test}"' in found, name
     assert len(set(SLOWEST_FIRST)) == len(SLOWEST_FIRST)
+
+
+def test_what_images_of_containers_set_reaches_no_test():
+    names = ("PYTHONDONTWRITEBYTECODE", "MPLBACKEND")
+    code = "import os, conftest; print(sorted(os.environ))"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | dict.fromkeys(names, "Agg"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not any(name in found.stdout for name in names)

@@ -3,11 +3,14 @@
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from reasoning_from_scratch.commands.playground import PlaygroundOptions, entries_of, page_of
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import progress_bar
 from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.text import visible
 
@@ -35,11 +38,12 @@ def book(options: BookOptions) -> int:
     out = Path(options.out)
     if out.exists() and not (out.is_dir() and is_empty_or_a_site(out)):
         raise UserError(f"{out} exists and is not a site; choose another folder with --out")
-    print("reading the pages; this takes about half a minute ...", file=sys.stderr, flush=True)
+    print("reading and writing the pages takes about a minute ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         site, pages = Path(folder, "site"), Path(folder, "pages")  # pages: parsed by Sphinx
         sphinx = Sphinx(ROOT, ROOT / "docs", site, pages, "html", status=None, warning=sys.stderr)
-        sphinx.build()
+        with pages_counted(sphinx):
+            sphinx.build()
         page = page_of(entries_of(PlaygroundOptions()), book="index.html")
         (site / "playground.html").write_text(page, encoding="utf-8", newline="\n")
         with disk_errors_as(f"cannot write {out}", "choose another --out"):
@@ -50,6 +54,21 @@ def book(options: BookOptions) -> int:
     count = len(sphinx.env.found_docs)
     print(visible(f"{out / 'index.html'}: {count} pages and the playground; open it in a browser"))
     return 0
+
+
+@contextmanager
+def pages_counted(sphinx) -> Iterator[None]:
+    """Shows how many pages have been read and then written."""
+    bar = progress_bar(0, words="pages", unit="page")
+
+    def begin(app, environment, names: list[str]) -> None:
+        bar.total = 2 * len(names)
+
+    sphinx.connect("env-before-read-docs", begin)
+    for event in ("doctree-read", "html-page-context"):
+        sphinx.connect(event, lambda *about: bar.update())
+    with bar:
+        yield
 
 
 def is_empty_or_a_site(folder: Path) -> bool:

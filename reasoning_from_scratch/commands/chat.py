@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
@@ -11,7 +11,13 @@ from reasoning_from_scratch.config import part_of
 from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.evaluation.evaluate import open_model
 from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.problems import prompt_of
+from reasoning_from_scratch.problems import (
+    PLACE,
+    asked_by,
+    prompt_as_asked,
+    prompt_of,
+    render_prompt,
+)
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.sampling import (
     NOT_FINITE,
@@ -48,45 +54,45 @@ class Chat:
         self.model, self.tokenizer, self.options = model, tokenizer, options
         self.past: list[tuple[str, str]] = []  # questions and answers
         self.turns = 0
-        self.template = options.template
-        if self.template == "auto":
+        self.template, stop = options.template, options.stop
+        asked = asked_by(tokenizer) if self.template == "auto" else None
+        if asked and asked.prompt not in (PLACE, render_prompt(PLACE)):
+            self.template = "as in training"
+        elif self.template == "auto":
             wraps = getattr(tokenizer, "apply_chat_template", False)
             self.template = "chat" if wraps else "math"
-        if self.template != "chat":
+        self.render: Callable[[str], str] = str  # what is put into a chat template, if there is one
+        if self.template == "as in training":
+            self.render = prompt_as_asked(asked, tokenizer)
+        elif self.template != "chat":
             self.render = prompt_of(KNOWN.get(self.template, self.template), tokenizer)
-        if options.stop is not None:
-            tokenizer.end_answers_at(options.stop)
+        self.in_chat = self.template == "chat" or (asked is not None and asked.chat_template)
+        stop = stop or (asked.stop if asked else None)
+        if stop is not None:
+            tokenizer.end_answers_at(stop)
 
     def prompt_ids(self, words: str) -> list[int]:
         """What the model reads. Only the chat template can say who said what, so only it
         includes earlier turns."""
-        if self.template != "chat":
-            return self.tokenizer.encode(self.render(words))
+        asked = self.render(words)
+        if not self.in_chat:
+            return self.tokenizer.encode(asked)
         if not self.past:
-            return self.tokenizer.encode(words, chat_wrapped=True)
-        talk = self.tokenizer.wrap_chat(words, self.past)
+            return self.tokenizer.encode(asked, chat_wrapped=True)
+        talk = self.tokenizer.wrap_chat(asked, self.past)
         return self.tokenizer.encode(talk, chat_wrapped=False)
 
     def answer(self, words: str) -> Iterator[str]:
         """The answer in pieces; together they are the whole text."""
-        prompt = self.prompt_ids(words)
-        spoken: list[int] = []
-        for piece in stream_text(self.tokenizer, self.tokens(prompt, spoken)):
-            before, ended = piece, ""
-            if self.options.stop is not None:  # a token such as ").\n" may end the answer
-                before, ended, _ = piece.partition(self.tokenizer.stop_text)
-            yield before
-            if ended:
-                break
-        self.turns += 1
-        self.past.append((words, self.tokenizer.decode(spoken)))
-
-    def tokens(self, prompt: list[int], spoken: list[int]) -> Iterator[int]:
-        """Samples one token after another, and keeps them in `spoken`."""
+        prompt, said = self.prompt_ids(words), []
         sampling = part_of(self.options, Sampling, seed=self.options.seed + self.turns)
-        for token in stream(self.model, prompt, sampling, model_stop_ids(self.tokenizer)):
-            spoken.append(token)
-            yield token
+        tokens = stream(self.model, prompt, sampling, model_stop_ids(self.tokenizer))
+        stop = getattr(self.tokenizer, "stop_text", "")
+        for piece in until(stop, stream_text(self.tokenizer, tokens)):
+            said.append(piece)
+            yield piece
+        self.turns += 1
+        self.past.append((words, "".join(said)))
 
 
 @torch.no_grad()
@@ -123,6 +129,21 @@ def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:
             waiting = []
     if waiting:
         yield tokenizer.decode(waiting)
+
+
+def until(stop: str, pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces up to a stop text, if there is one. Whatever may be its beginning waits."""
+    waiting = ""
+    for piece in pieces:
+        waiting, ended, _ = (waiting + piece).partition(stop) if stop else (piece, "", "")
+        if ended:
+            break
+        held = next((n for n in range(len(stop) - 1, 0, -1) if waiting.endswith(stop[:n])), 0)
+        if shown := waiting[: len(waiting) - held]:
+            yield shown
+        waiting = waiting[len(waiting) - held :]
+    if waiting:
+        yield waiting
 
 
 def say(pieces: Iterable[str]) -> None:

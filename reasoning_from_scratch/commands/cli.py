@@ -8,13 +8,12 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import field, fields, is_dataclass, make_dataclass
-from functools import partial
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from reasoning_from_scratch import __version__
-from reasoning_from_scratch.commands.other_words import as_flags, in_our_words
+from reasoning_from_scratch.commands.other_words import SHOWN, as_flags, flags_of, in_our_words
 from reasoning_from_scratch.errors import UserError, unknown_name
 
 # name -> (one line of help, "module:function"). The function takes one dataclass, or typed keyword
@@ -80,8 +79,13 @@ OPTIONS = {
 }
 SLOW = ("compare", "export", "push", "playground", "book", "doctor")  # these import torch, too
 
-# Whether a command's model is its first word or comes after --model: people try both.
-MODEL_FIRST, MODEL_NAMED = ("export", "push"), ("evaluate", "chat")
+# A command's model or run may be its first word or come after --model: people try both. These
+# commands read it as their first word; the others that have one, as an option.
+MODEL_FIRST = ("export", "push", "plot", "report")
+MODEL_NAMED = {
+    **dict.fromkeys(("train", "evaluate", "chat", "serve", "compare", "preflight"), "--model"),
+    "playground": "--models",
+}
 
 START_OF_PATH = re.compile(r"^((?:-*[\w-]+=)?)~(?=[/\\]|$)")  # ~/x, --flag=~/x, flag=~/x
 
@@ -101,35 +105,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def with_model_in_place(name: str, args: list[str]) -> list[str]:
     if name in MODEL_NAMED and args and not args[0].startswith("-"):
-        return ["--model", *args]
-    if name in MODEL_FIRST and "--model" in args[:-1]:
-        at = args.index("--model")
-        return [args[at + 1], *args[:at], *args[at + 2 :]]
-    return args
+        return [MODEL_NAMED[name], *args]
+    at = next((place for place, word in enumerate(args) if is_model_flag(word)), None)
+    if name not in MODEL_FIRST or at is None:
+        return args
+    _, equals, value = args[at].partition("=")
+    moved = [value] if equals else args[at + 1 : at + 2]
+    return [*moved, *args[:at], *args[at + 1 + len(moved) - bool(equals) :]]
+
+
+def is_model_flag(word: str) -> bool:
+    return word.partition("=")[0] in ("--model", "--run")
 
 
 def run_script(function: Callable, words: bool = False) -> int:
     """The same for a script beside a chapter, whose flags are spelled with underscores. With
     `words`, it also takes key=value."""
-    import tyro
+    from tyro.conf import FlagCreatePairsOff
+
+    from reasoning_from_scratch.commands.reading import read
 
     options, name = single_dataclass(function), Path(sys.argv[0]).name
     names = get_type_hints(options or function)
     about = inspect.getdoc(inspect.getmodule(function))
-    pairs_off = (tyro.conf.FlagCreatePairsOff,)
-    looks: dict[str, Any] = {"prog": name, "description": about, "use_underscores": True}
+    looks: dict[str, Any] = {"prog": name, "about": about, "use_underscores": True}
 
     def call() -> int:
         argv = with_home(sys.argv[1:])
         args = as_flags(argv, names) if words else in_our_words(argv, names)
-        return function(tyro.cli(options, args=args, config=pairs_off, **looks)) or 0
+        return function(read(options, args, config=(FlagCreatePairsOff,), **looks)) or 0
 
     return guarded(name, call)
 
 
 def with_home(argv: Sequence[str]) -> list[str]:
     """A command line in which each ~ that begins a path is the home folder. Shells do that, too,
-    but not in --log-path=~/x."""
+    but not in --out=~/x."""
     home = os.path.expanduser("~")
     return [START_OF_PATH.sub(lambda found: found[1] + home, word) for word in argv]
 
@@ -174,77 +185,38 @@ def run_command(name: str, args: Sequence[str]) -> int:
         raise unknown_name("command", name, COMMANDS)
     if name != "train" and os.environ.get("WORLD_SIZE", "1") != "1":
         raise UserError(f"{name} is for one process: start it without torchrun")
-    import tyro
+    from reasoning_from_scratch.commands.reading import HELP, read
 
     help_line, target = COMMANDS[name]
-    looks: dict[str, Any] = {"args": list(args), "prog": f"rfs {name}", "description": help_line}
+    looks: dict[str, Any] = {"prog": f"rfs {name}", "about": help_line}
     if name in OPTIONS:
         kind = load_function(OPTIONS[name])
-        looks["args"] = in_our_words(args, get_type_hints(kind))
-        options = parsed(kind(), getattr(kind, "FIRST", ()), kind, **looks)
+        args = in_our_words(args, flags_of(kind))
+        options = read(kind, args, first=getattr(kind, "FIRST", ()), **looks)
         say_loading(options.check())
         function = load_function(target)
         named = "given" in inspect.signature(function).parameters
-        given = given_in(looks["args"])
-        result = function(options, given=given) if named else function(options)
+        result = function(options, given=given_in(args)) if named else function(options)
         return result if isinstance(result, int) else 0
-    looks["args"] = with_help(args)
-    if name in SLOW and not {"--help", "-h"} & set(looks["args"]):
+    if name in SLOW and HELP.isdisjoint(args):
         say_loading("torch")
     function = load_function(target)
     if list(inspect.signature(function).parameters) == ["argv"]:
         result = function(list(args))  # reads its flags itself
         return result if isinstance(result, int) else 0
     dataclass = single_dataclass(function)
-    looks["args"] = in_our_words(looks["args"], get_type_hints(dataclass or function))
+    args = in_our_words(args, flags_of(dataclass or function))
+    result = read(dataclass or function, args, **looks)
     if dataclass is not None:
-        result = function(tyro.cli(dataclass, **looks))
-    else:
-        result = tyro.cli(function, **looks)
+        result = function(result)
     return result if isinstance(result, int) else 0
 
 
 def given_in(args: Sequence[str]) -> set[str]:
-    """The options that a command line names."""
+    """The fields that a command line names."""
     flags = {word.partition("=")[0] for word in args if word.startswith("--")}
-    return {name[2:].replace("-", "_").removeprefix("no_") for name in flags}
-
-
-HELP_ALL = "--help-all"
-
-
-def parsed(options: Any, first: Sequence[str], full: Any, **looks: Any) -> Any:
-    """Reads the arguments into `full` with tyro. --help explains only the options in `first`,
-    --help-all explains all of them. `options` is an object with the defaults."""
-    import tyro
-
-    args = looks.pop("args")
-    if first and {"--help", "-h"} & set(args):
-        looks.pop("default", None)
-        looks["description"] += (
-            f"\n\nThese {len(first)} options matter most. {looks['prog']} {HELP_ALL} explains all "
-            f"{len(fields(options))}."
-        )
-        full = brief(options, first)
-    return tyro.cli(full, args=with_help(args), **looks)
-
-
-def with_help(args: Sequence[str]) -> list[str]:
-    """Turns --help-all into --help, with which tyro explains all options."""
-    return ["--help" if arg == HELP_ALL else arg for arg in args]
-
-
-def brief(options: Any, first: Sequence[str]) -> type:
-    """The class of `options`, with their values as defaults. Help shows only those in `first`."""
-    import tyro
-
-    suppress: Any = tyro.conf.Suppress  # a type for tyro, which mypy does not see
-    rows: list[Any] = []
-    for name, kind in get_type_hints(type(options)).items():
-        value = field(default_factory=partial(getattr, options, name))
-        rows.append((name, kind if name in first else suppress[kind], value))
-    name, about = type(options).__name__, {"__doc__": type(options).__doc__}
-    return make_dataclass(name, rows, bases=(type(options),), namespace=about)
+    names = {name[2:].replace("-", "_").removeprefix("no_") for name in flags}
+    return names | {field for field, flag in SHOWN.items() if flag in names}
 
 
 def say_loading(what: str) -> None:

@@ -11,6 +11,7 @@ A finished run is never repeated, and a killed one continues from its last save.
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,12 +21,13 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from tqdm.auto import tqdm
 
 from reasoning_from_scratch.commands.plot import step_of
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import check_model_name, is_name
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
 from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -43,9 +45,12 @@ from reasoning_from_scratch.run.study import (
     last_third,
     refuse_other_settings,
     run_to_end,
+    steps_counted,
     study,
     trials,
 )
+from reasoning_from_scratch.tasks.own_task import try_functions
+from reasoning_from_scratch.tasks.problem_sets import try_set
 from reasoning_from_scratch.text import aligned, counted
 
 
@@ -142,6 +147,10 @@ def compare_command(options: CompareOptions) -> None:
 
 
 def check_options(options: CompareOptions) -> None:
+    check_model_name(options.model)
+    if options.problems is not None:
+        try_set(options.problems)
+    try_functions(options.reward)
     if options.seeds < 1:
         raise UserError(f"--seeds is {options.seeds}, but must be at least 1")
     if options.eval_every < 1:
@@ -233,12 +242,15 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
     tiny = preset(options.model) is PRESETS["tiny"]
     jobs = options.jobs if options.jobs is not None else cores() if tiny else 1
     done: dict[Trial, list[dict]] = {}
-    for trial, metrics in study(partial(run_one, options), every, jobs):
-        done[trial] = metrics
-        ordered = [trial for trial in every if trial in done]
-        write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
-        words = f"{as_percent(metrics[-1]['eval_acc'])} correct"
-        print(f"{len(done)} of {len(every)}: {trial}: {words}", flush=True)
+    sizes = f"{counted(len(every), 'run')} of {counted(options.steps, 'step')}"
+    print(f"{sizes}, {min(jobs, len(every))} at a time", file=sys.stderr, flush=True)
+    with steps_counted([asked_config(options, t).log_path for t in every], options.steps):
+        for trial, metrics in study(partial(run_one, options), every, jobs):
+            done[trial] = metrics
+            ordered = [trial for trial in every if trial in done]
+            write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
+            words = f"{as_percent(metrics[-1]['eval_acc'])} correct"
+            tqdm.write(f"{len(done)} of {len(every)}: {trial}: {words}")
     return done
 
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import requests
@@ -12,6 +13,8 @@ import torch
 from huggingface_hub import constants
 
 from reasoning_from_scratch import DISTRIBUTION
+from reasoning_from_scratch.fast.decode_library import GET_A_COMPILER
+from reasoning_from_scratch.fast.decoding import load_library
 from reasoning_from_scratch.fast.device import TITLES, parity_problem, resolve_device
 from reasoning_from_scratch.files.downloads import network_reason
 from reasoning_from_scratch.run.folder import versions
@@ -19,6 +22,12 @@ from reasoning_from_scratch.run.memory import available_memory
 from reasoning_from_scratch.text import counted
 
 GIB = 2**30
+# The optional packages of pyproject.toml that a command looks for.
+EXTRAS = {
+    "notebook": ["jupyterlab"], "wandb": ["wandb"], "tensorboard": ["tensorboard"],
+    "trackio": ["trackio"], "hf": ["pyarrow"], "ray": ["ray"], "gym": ["reasoning_gym"],
+    "gguf": ["gguf"], "book": ["sphinx", "myst_nb"], "serve": ["starlette", "uvicorn"],
+}  # fmt: skip
 
 
 @dataclass
@@ -49,7 +58,7 @@ def doctor(options: DoctorOptions) -> int:
     commit = (here["git"] or "unknown")[:10]
     print(f"{DISTRIBUTION}, commit {commit}; Python {here['python']}; {here['machine']}")
     findings = []
-    checks = [check_device, check_dtype, check_memory, check_disk]
+    checks = [check_device, check_dtype, check_compiler, check_memory, check_disk, check_extras]
     for check in checks + [check_hub] * options.network:
         findings.append(check())
         print(findings[-1], flush=True)
@@ -73,7 +82,12 @@ def check_device() -> Finding:
         return Finding("device", "problem", found, advice)
     if not nvidia_driver():
         found = f"CPU, {torch.get_num_threads()} threads, {build}"
-        return Finding("device", "ok", f"{found}; enough for the tiny model, slow for 0.6B")
+        found += "; enough for the tiny model, slow for 0.6B"
+        if cuda:
+            advice = "this build has CUDA's libraries, gigabytes that no GPU here uses; nothing is "
+            advice += "broken, and README's first minute has the line that takes the CPU build"
+            return Finding("device", "note", found, advice)
+        return Finding("device", "ok", found)
     advice = "remove the line `find-links` from ~/.config/uv/uv.toml, then"
     advice += " uv sync --upgrade-package torch, for a CUDA build"
     if cuda:
@@ -114,6 +128,25 @@ def matmul_seconds(dtype: torch.dtype, device: torch.device) -> float:
         (matrix @ matrix).sum().item()  # item() waits for the device
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def check_compiler() -> Finding:
+    """Without a C compiler sampling on a CPU works, several times slower."""
+    if load_library(torch.float32) is not None:
+        return Finding("compiler", "ok", "decode.c is compiled: sampling on a CPU is fast")
+    found = "decode.c cannot be compiled: sampling on a CPU is several times slower"
+    return Finding("compiler", "note", found, GET_A_COMPILER)
+
+
+def check_extras() -> Finding:
+    """Which optional packages are here, and how to get one of the others."""
+    there = {extra: all(map(find_spec, names)) for extra, names in EXTRAS.items()}
+    installed = ", ".join(extra for extra, found in there.items() if found) or "none"
+    missing = ", ".join(extra for extra, found in there.items() if not found)
+    if not missing:
+        return Finding("extras", "ok", f"installed: {installed}")
+    advice = f"uv run --extra NAME rfs ... brings one; not installed: {missing}"
+    return Finding("extras", "ok", f"installed: {installed}", advice)
 
 
 def check_memory() -> Finding:

@@ -1,6 +1,7 @@
 """`rfs evaluate`: models on problem sets, their scores, and pass@k as a table and a picture."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.evaluation.pass_curves import curve, pass_rates, pass_table
 from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
-from reasoning_from_scratch.problems import check_prompt
+from reasoning_from_scratch.problems import (
+    PLACE,
+    PROMPT_FILE,
+    Asked,
+    asked_of,
+    check_prompt,
+    render_prompt,
+)
 from reasoning_from_scratch.report.pass_picture import save_pass_curves
 from reasoning_from_scratch.report.picture_files import picture_path
 from reasoning_from_scratch.run.chosen_problems import solved_examples
@@ -26,7 +34,7 @@ from reasoning_from_scratch.tasks.environments.conversation import environment_o
 from reasoning_from_scratch.tasks.judge import named_verifier
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems
-from reasoning_from_scratch.text import counted
+from reasoning_from_scratch.text import counted, expanded
 
 # The training settings on which a run's answers, or the verdicts on them, depend.
 AS_TRAINED = (
@@ -101,11 +109,36 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
             "the run was trained with --few-shot, whose solved problems are in the book's prompt: "
             "drop --prompt"
         )
+    options = as_carried(
+        options, given | taken.keys(), [n for n in options.model if n not in trained]
+    )
     if taken or examples:
         words = [spelled(name, value) for name, value in taken.items()]
         words += ["the solved problems of --few-shot"] if examples else []
         print(f"{', '.join(trained)}: prompted as in training, with {' '.join(words)}")
     return options, examples
+
+
+def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) -> EvaluateOptions:
+    """The same for models that are no runs, if their folders say how they were asked."""
+    asked = {name: found for name in names if (found := asked_of(name))}
+    usual = Asked(render_prompt(PLACE))
+    if all(replace(one, chat_template=False) == usual for one in asked.values()):
+        return options
+    if len(asked) < len(options.model) or len(set(asked.values())) > 1:
+        if {"prompt", "stop"} <= given:
+            return options
+        raise UserError(
+            "these models were asked in different ways: choose one with --prompt and --stop, or "
+            "evaluate one at a time"
+        )
+    (one,) = set(asked.values())
+    carried = {"prompt": str(expanded(names[0]) / PROMPT_FILE), "stop": one.stop}
+    taken: dict[str, Any] = {n: value for n, value in carried.items() if n not in given and value}
+    if taken:
+        words = " ".join(spelled(name, value) for name, value in taken.items())
+        print(f"{', '.join(asked)}: asked as in training, with {words}")
+    return replace(options, **taken)
 
 
 def own_prompt(config: TrainConfig) -> str | None:
@@ -226,7 +259,7 @@ def refuse_in_environment(options: EvaluateOptions, usual: EvaluateOptions) -> N
 
 
 def answer_paths(options: EvaluateOptions) -> dict[tuple[str, str], Path]:
-    """(problem set, model) -> its file of answers: --out-path itself, if there is only one."""
+    """(problem set, model) -> its file of answers: --out itself, if there is only one."""
     path = options.out_path
     paths: dict[tuple[str, str], Path] = {}
     if path is None:
@@ -238,5 +271,5 @@ def answer_paths(options: EvaluateOptions) -> dict[tuple[str, str], Path]:
             words += [Path(model).name] if len(options.model) > 1 else []
             paths[problem_set, model] = path.with_name("-".join(words) + path.suffix)
     if len(set(paths.values())) < len(paths):
-        raise UserError("--out-path: two models or sets of one name would share a file; rename one")
+        raise UserError("--out: two models or sets of one name would share a file; rename one")
     return paths

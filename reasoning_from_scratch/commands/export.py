@@ -28,7 +28,7 @@ class ExportOptions:
 
     model: Positional[str]
     """A run (its best save), RUN@SAVE, or any other model."""
-    to: Path
+    out: Path
     """Folder to write: config, weights in safetensors, tokenizer, generation config, model card."""
 
 
@@ -46,8 +46,8 @@ class PushOptions:
 
 def export(options: ExportOptions) -> None:
     """Write a folder that transformers, vLLM and llama.cpp's converter open."""
-    folder = expanded(options.to)
-    with disk_errors_as(f"cannot export {options.model} to {folder}", "choose another --to"):
+    folder = expanded(options.out)
+    with disk_errors_as(f"cannot export {options.model} to {folder}", "choose another --out"):
         if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
             raise UserError(f"{folder} exists and is not empty; choose another folder")
         source = model_folder(options.model)
@@ -83,7 +83,7 @@ def push(options: PushOptions) -> None:
     source = model_folder(options.model)
     if not is_whole(source):
         raise UserError(
-            f"{source} is not a model's folder: first run rfs export {options.model} --to FOLDER"
+            f"{source} is not a model's folder: first run rfs export {options.model} --out FOLDER"
         )
     api = HfApi()
     try:

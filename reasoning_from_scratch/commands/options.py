@@ -7,6 +7,7 @@ from reasoning_from_scratch.config import Device, Drawing
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.problems import PROMPTS
+from reasoning_from_scratch.stops import stop_text
 from reasoning_from_scratch.text import expanded
 
 TEMPLATES = ("auto", "math", "chat", "plain")
@@ -17,13 +18,13 @@ class ChatOptions(Device, Drawing):
     """Options of `rfs chat`."""
 
     model: str = "tiny"
-    """tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a run (its best save) or
-    RUN@SAVE."""
+    """Model to talk to: tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a run
+    (its best save) or RUN@SAVE."""
     template: str = "auto"
     """What surrounds your words: math (the book's prompt), chat (the model's own template), plain
     (nothing), or a text FILE with {problem} in their place; auto: chat, or else math."""
     stop: str | None = None
-    """End an answer at this character, too, e.g. "\\n" for a base model."""
+    """End an answer at this text, too, such as "\\n\\n" or "Question:" for a base model."""
     max_new_tokens: int = 2048
     """Longest answer in tokens; the model's context limits it, too."""
     temperature: float = 0.0
@@ -34,6 +35,8 @@ class ChatOptions(Device, Drawing):
         if self.template not in (*TEMPLATES, *PROMPTS) and not expanded(self.template).is_file():
             known = [*TEMPLATES, "a file with {problem} in it"]
             raise unknown_name("template", self.template, known)
+        if self.stop is not None:
+            stop_text(self.stop)
         check_model_name(self.model)
         return self.model
 

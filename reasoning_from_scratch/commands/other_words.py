@@ -4,10 +4,15 @@ A name that means the same as one of ours is accepted on every command line that
 is only similar (an epsilon where we have a bound) is refused, with a hint.
 """
 
+import difflib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.errors import UserError, unknown_name
+
+# What help calls a field, where that is another word: one thing has one name in all commands.
+SHOWN = {"log_path": "out", "out_path": "out"}
 
 # With underscores. Of several names, the command's first one is meant.
 SAME: dict[str, tuple[str, ...]] = {
@@ -39,11 +44,16 @@ SAME: dict[str, tuple[str, ...]] = {
     "dataset_size": ("problem_limit", "limit"),
     "max_problems": ("problem_limit", "limit"),
     "checkpoint_every": ("save_every",),
-    "checkpoint_dir": ("log_path",),
+    "checkpoint_dir": ("out",),
     "max_rows": ("sample_rows",),
+    "log_path": ("out",),
+    "out_path": ("out",),
+    "to": ("out",),
+    "models": ("model",),
+    "run": ("model",),
     # TRL and verl
     "model_name_or_path": ("model",),
-    "output_dir": ("log_path", "out", "out_path"),
+    "output_dir": ("out",),
     "num_generations": ("rollouts", "samples"),
     "num_steps": ("steps",),
     "max_completion_length": ("max_new_tokens",),
@@ -69,9 +79,51 @@ NEAR: dict[str, tuple[str, ...]] = {
 }
 
 
+def shown(name: str) -> str:
+    """The name of a field on a command line, with underscores."""
+    return SHOWN.get(name, name)
+
+
+def dashed(name: str) -> str:
+    """As it is written on a command line."""
+    return "--" + name.replace("_", "-")
+
+
+def flags_of(kind: Any) -> dict[str, Any]:
+    """The options of a dataclass, or of a function: name on the command line -> type. The options
+    of its parts are its own."""
+    found: dict[str, Any] = {}
+    hints = get_type_hints(kind)
+    for name in [item.name for item in fields(kind) if item.init] if is_dataclass(kind) else hints:
+        if is_dataclass(hints[name]):
+            found |= flags_of(hints[name])
+        elif name not in ("given", "return"):
+            found[shown(name)] = hints[name]
+    return found
+
+
 def in_our_words(words: Sequence[str], known: Collection[str]) -> list[str]:
     """A command line with our names for its flags; `known` are the names that the command has."""
-    return [translated(word, known) if word.startswith("--") else word for word in words]
+    ours = [translated(word, known) if word.startswith("--") else word for word in words]
+    refuse_unknown(ours, known)
+    return ours
+
+
+def refuse_unknown(words: Sequence[str], known: Collection[str]) -> None:
+    """Names the nearest option; a bare -- and the two kinds of help are no options of ours."""
+    for word in words:
+        spelled = word.removeprefix("--").partition("=")[0]
+        name = spelled.replace("-", "_")
+        if not word.startswith("--") or spelled in ("", "help", "help-all"):
+            continue
+        if name in known or name.removeprefix("no_") in known:
+            continue
+        meant = {other: first_of(names, known) for other, names in SAME.items()}
+        names = {other: ours for other, ours in meant.items() if ours} | {one: one for one in known}
+        longer = [one for one in known if one.startswith(name)]
+        near = longer or difflib.get_close_matches(name, names, n=1)
+        hint = f": did you mean {dashed(names[near[0]])}?" if near else ""
+        raise UserError(f"there is no option --{spelled}{hint or '; --help lists the options'}")
 
 
 def translated(word: str, known: Collection[str]) -> str:
@@ -82,10 +134,9 @@ def translated(word: str, known: Collection[str]) -> str:
     if name in known:
         return word
     if meant := first_of(SAME.get(name, ()), known):
-        return f"--{off}{meant.replace('_', '-')}{equals}{value}"
+        return f"{dashed(off + meant)}{equals}{value}"
     if near := first_of(NEAR.get(name, ()), known):
-        dashed = near.replace("_", "-")
-        raise UserError(f"there is no option --{spelled} here: did you mean --{dashed}?")
+        raise UserError(f"there is no option --{spelled} here: did you mean {dashed(near)}?")
     return word
 
 
@@ -112,6 +163,7 @@ def as_flags(words: Sequence[str], kinds: dict[str, type]) -> list[str]:
             flags += pair_as_flag(word, kinds)
         else:
             flags.append(word)
+    refuse_unknown(flags, kinds)
     return flags
 
 
@@ -138,11 +190,10 @@ def pair_as_flag(word: str, kinds: dict[str, type]) -> list[str]:
     name = option_named(word, kinds)
     if name not in kinds:
         raise unknown_name("option", key, [*kinds, *SAME])
-    dashed = name.replace("_", "-")
     if takes_several(kinds[name]) and "=" in value:
-        return [f"--{dashed}", *value.split(",")]
+        return [dashed(name), *value.split(",")]
     if kinds[name] is not bool:
-        return [f"--{dashed}={value}"]
+        return [f"{dashed(name)}={value}"]
     if value.lower() not in ("true", "false"):
         raise UserError(f"{key}={value} is neither True nor False")
-    return [f"--{dashed}" if value.lower() == "true" else f"--no-{dashed}"]
+    return [dashed(name if value.lower() == "true" else f"no_{name}")]

@@ -24,7 +24,7 @@ from reasoning_from_scratch.evaluation.group_signal import (
     spread_out,
 )
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt, sent_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Rollout, make_batch
 from reasoning_from_scratch.run.chosen_problems import usable_problems
 from reasoning_from_scratch.run.options import GAMES, preset
@@ -197,6 +197,8 @@ def preflight(options: PreflightOptions) -> int:
     if options.stop is not None:
         tokenizer.end_answers_at(options.stop)
     problems = with_prompt(problems, options.prompt, tokenizer)
+    if options.prompt is not None:
+        print(sent_prompt(tokenizer, problem_prompt(problems[0])))
     judge = options.reward
     if options.environment and judges_itself(options.environment):
         judge = options.environment

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from reasoning_from_scratch.config import Asking, Device, Drawing, Turns
 from reasoning_from_scratch.errors import UserError, check_at_least
 from reasoning_from_scratch.files.model_names import check_model_name
-from reasoning_from_scratch.tasks.problem_sets import check_set
+from reasoning_from_scratch.tasks.own_task import try_functions
+from reasoning_from_scratch.tasks.problem_sets import try_set
 
 
 @dataclass
@@ -33,7 +34,9 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
         check_model_name(self.model)
         check_at_least(self, num_problems=1, problems_per_step=1, max_new_tokens=1, sample_rows=1)
         if self.problems is not None:
-            check_set(self.problems)
+            try_set(self.problems)
+        try_functions(self.reward)
+        self.check_asking()
         if self.environment and self.reward:
             raise UserError(
                 "--environment sets the reward of a rollout, and so does --reward: drop one"

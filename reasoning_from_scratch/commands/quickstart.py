@@ -1,14 +1,11 @@
 """`rfs quickstart`: watch a small model learn to reason, on a CPU, with nothing to download."""
 
-import os
 import shlex
-import shutil
-import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from reasoning_from_scratch.commands.ending import commands_to_try, shown_answers, words_here
 from reasoning_from_scratch.commands.options import QuickstartOptions
 from reasoning_from_scratch.commands.plot import plot_runs
 from reasoning_from_scratch.commands.train import say_end
@@ -21,7 +18,7 @@ from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import greedy
 from reasoning_from_scratch.tasks.problem_sets import load_problems
-from reasoning_from_scratch.text import counted, visible
+from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 
 # Found by experiment; benchmarks/README.md has the record of what was tried.
@@ -69,7 +66,7 @@ def quickstart_config(
 def quickstart(options: QuickstartOptions) -> int:
     """Evaluates the model, trains it with GRPO, evaluates again, and shows what changed."""
     config = quickstart_config(options.seed, options.log_path, options.longer, options.steps)
-    advice = "continue it with rfs train --resume {}, or choose another --log-path"
+    advice = "continue it with rfs train --resume {}, or choose another --out"
     RunFolder(config.log_path).refuse_used(advice=advice)
     start = time.monotonic()
     print(OPENING[options.longer])
@@ -136,10 +133,7 @@ def two_answers(
     if not learned:
         return "No answer went from incorrect to correct."
     then, now = learned[0]
-    return visible(
-        f"Problem: {then['problem']}\nbefore: {then['generated_text'].strip()}\n"
-        f"after:  {now['generated_text'].strip()}"
-    )
+    return shown_answers(then["problem"], then["generated_text"], now["generated_text"])
 
 
 def next_commands(folder: Path, longer: bool) -> str:
@@ -160,18 +154,4 @@ def next_commands(folder: Path, longer: bool) -> str:
     ]
     if Path(CHAPTER).is_file():  # absent if the package came without the book, or elsewhere
         rows.append((f"{jupyter} --notebook-dir . {CHAPTER}", "build it yourself"))
-    return "\n".join(["Next:", *(f"  {command}  # {why}" for command, why in rows)])
-
-
-def words_here() -> tuple[str, str]:
-    """How to call `rfs` and `jupyter lab` from the shell that started this."""
-    if "UV" in os.environ:  # set by `uv run`
-        rfs, jupyter = "uv run rfs", "uv run --extra notebook jupyter lab"
-    else:
-        found = shutil.which("rfs")
-        ours = found and Path(found).parent == Path(sys.executable).parent
-        python = shlex.quote(sys.executable)
-        install = "" if find_spec("jupyterlab") else f'{python} -m pip install -e ".[notebook]" && '
-        rfs = "rfs" if ours else f"{python} -m reasoning_from_scratch"
-        jupyter = install + ("jupyter lab" if ours else f"{python} -m jupyter lab")
-    return rfs, jupyter
+    return commands_to_try(rows)

@@ -11,9 +11,11 @@ from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.report import newest_run, write_run_report
 from reasoning_from_scratch.text import visible
 
+RUN = tyro.conf.arg(metavar="[RUN]", help_behavior_hint="")
+
 
 def report_command(
-    run: Annotated[str, tyro.conf.Positional] = "",
+    run: Annotated[str, tyro.conf.Positional, RUN] = "",
     open_it: Annotated[bool, tyro.conf.arg(name="open")] = False,
 ) -> None:
     """Write report.html into a run's folder, and print its address.

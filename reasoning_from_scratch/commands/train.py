@@ -2,15 +2,17 @@
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tyro.conf import OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from reasoning_from_scratch.commands.cli import given_in, parsed, say_loading
-from reasoning_from_scratch.commands.other_words import in_our_words
+from reasoning_from_scratch.commands.cli import given_in, say_loading
+from reasoning_from_scratch.commands.ending import run_summary
+from reasoning_from_scratch.commands.other_words import flags_of, in_our_words
+from reasoning_from_scratch.commands.reading import read
 from reasoning_from_scratch.commands.smoke import seen_to_work
 from reasoning_from_scratch.config import (
     PARTS,
@@ -29,14 +31,16 @@ from reasoning_from_scratch.config import (
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import check_model_name
+from reasoning_from_scratch.problems import is_in_file
 from reasoning_from_scratch.recipes import RECIPES, LossFn
 from reasoning_from_scratch.rewards import parse_weights
 from reasoning_from_scratch.run.option_checks import check_loss_fn, check_void
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
-from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, check_set
+from reasoning_from_scratch.tasks.own_task import try_functions
+from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, try_set
 
 FIRST = (
-    "model problems recipe steps lr rollouts problems_per_step max_new_tokens eval_every log_path"
+    "model problems reward recipe steps lr rollouts max_new_tokens eval_every log_path"
 ).split()
 PART_NAMES = [part.__name__.lower() for part in PARTS]
 ABOUT = "Train a model with verifiable rewards. `rfs recipes` lists the recipes."
@@ -70,7 +74,7 @@ def reward_parts_spec(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | Non
         return None
     return PrimitiveConstructorSpec(
         nargs="*",
-        metavar="PART=WEIGHT",
+        metavar="PART=WEIGHT ...",
         instance_from_str=parse_weights,
         is_instance=lambda value: isinstance(value, dict),
         str_from_instance=lambda parts: [f"{name}={weight:g}" for name, weight in parts.items()],
@@ -87,7 +91,7 @@ def train_command(argv: list[str]) -> int:
     result = train(config)
     if config.smoke and result.rows and result.writes and not result.stopped:
         print(seen_to_work(config, str(result.folder), result.rows))
-    return say_end(result, f"done: {result.folder} holds the weights, metrics.csv and report.html")
+    return say_end(result, run_summary(result.folder, result.rows))
 
 
 def refuse_early(config: TrainConfig) -> None:
@@ -96,16 +100,18 @@ def refuse_early(config: TrainConfig) -> None:
     if config.resume:  # it may continue on a machine without its first model or problems
         return
     check_model_name(checked.model)
-    sets = [checked.problems, *checked.eval_problems]
-    for name in sets:
-        if checked.data_path is None or name.removesuffix(AT_HELD_OUT) != checked.problems:
-            check_set(name)
+    for name in (checked.problems, *checked.eval_problems):
+        own = name.removesuffix(AT_HELD_OUT) == checked.problems
+        try_set(name, checked.data_path if own else None)
+    try_functions(checked.reward, *(checked.evaluators or []))
+    if is_in_file(checked.environment):
+        try_functions(checked.environment)
 
 
 def say_end(result, done: str) -> int:
     """Rank 0 prints how the run ended. Returns the exit code of the command."""
-    if result.writes:
-        print(result.stopped or done)
+    if result.writes and not result.stopped:  # if it stopped, the log has said why
+        print(done)
     if result.stopped:
         return 130 if result.interrupted else 1
     return 0
@@ -125,8 +131,7 @@ def config_and_flags(
 ) -> tuple[TrainConfig, TrainFlags]:
     """The configuration that a command line describes, and its flags as they were read. `usual`: a
     script's own defaults."""
-    others = [item.name for item in fields(kind) if item.name not in PART_NAMES]
-    argv = in_our_words(argv, {*vars(TrainConfig()), *others})
+    argv = in_our_words(argv, flags_of(kind))
     names = ("--resume", "--recipe", "--loss-fn")
     resume, recipe, loss_fn = (last_value(name, argv) for name in names)
     if resume and (recipe or loss_fn):
@@ -143,7 +148,7 @@ def config_and_flags(
         name: part_of(default, part) for name, part in zip(PART_NAMES, PARTS, strict=True)
     }
     looks = {"registry": READING, "config": (OmitArgPrefixes,), "default": kind(**parts)}
-    flags = parsed(default, first, kind, args=argv, prog=prog, description=about, **looks)
+    flags = read(kind, argv, prog=prog, about=about, first=first, flat=default, **looks)
     values = {
         name: value for part in PART_NAMES for name, value in vars(getattr(flags, part)).items()
     }
@@ -154,8 +159,8 @@ def config_and_flags(
         moved = config.log_path and Path(config.log_path).resolve() != Path(resume).resolve()
         if config.overwrite or ("log_path" in config.given and moved):
             raise UserError(
-                "--resume continues a run in its own folder: drop --overwrite and --log-path, or "
-                f"begin another run with its weights: --model {resume} --log-path FOLDER"
+                "--resume continues a run in its own folder: drop --overwrite and --out, or "
+                f"begin another run with its weights: --model {resume} --out FOLDER"
             )
     return config, flags
 

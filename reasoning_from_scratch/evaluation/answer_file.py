@@ -35,7 +35,7 @@ class AnswerFile(Answers):
             self.open_or_resume(num_samples)
         except OSError as error:
             raise UserError(
-                f"cannot write {self.path}: {error.strerror}; choose another --out-path"
+                f"cannot write {self.path}: {error.strerror}; choose another --out"
             ) from None
 
     def open_or_resume(self, num_samples: int) -> None:
@@ -56,7 +56,7 @@ class AnswerFile(Answers):
         if before is None:
             raise UserError(
                 f"{self.path} exists and is not ours (it has no {self.card_path.name});"
-                " choose another --out-path"
+                " choose another --out"
             )
         count = before.get("problems")
         if isinstance(count, int) and 0 < count < self.settings["problems"]:
@@ -73,7 +73,7 @@ class AnswerFile(Answers):
             )
             raise UserError(
                 f"{self.path} was written with other settings ({details}); choose"
-                " another --out-path, or delete the file"
+                " another --out, or delete the file"
             )
 
     def add(self, index: int, rows: list[dict]) -> None:

@@ -42,6 +42,7 @@ from reasoning_from_scratch.problems import (
     problem_prompt,
     prompt_of,
     render_prompt,
+    sent_prompt,
     suiting_prompt,
 )
 from reasoning_from_scratch.qwen3 import room_for_answer
@@ -111,14 +112,16 @@ def evaluate(
     )
 
 
-def problem_bar(total: int, done: int = 0, words: str = "", quiet: bool = False) -> tqdm:
-    """Counts problems on stderr. In a file or pipe, where nothing is redrawn, twice a minute."""
+def progress_bar(
+    total: int, done: int = 0, words: str = "", quiet: bool = False, unit: str = "problem"
+) -> tqdm:
+    """Counts on stderr. In a file or pipe, where nothing is redrawn, twice a minute."""
     seconds = 0.1 if interactive() else 30.0
     return tqdm(
         total=total,
         initial=done,
         desc=words,
-        unit="problem",
+        unit=unit,
         disable=quiet,
         mininterval=seconds,
         maxinterval=max(10.0, seconds),
@@ -152,7 +155,7 @@ def answered(
         )
     todo = [index for index in range(len(problems)) if index not in file.groups]
     done, words = len(problems) - len(todo), name or "evaluating"
-    bar = problem_bar(len(problems), done, words, quiet=not progress)
+    bar = progress_bar(len(problems), done, words, quiet=not progress)
 
     def keep(index: int, rows: list[dict]) -> None:
         file.add(index, rows)
@@ -381,12 +384,15 @@ def evaluate_with(
     """`evaluate` as the options say."""
     if options.stop is not None:
         tokenizer.end_answers_at(options.stop)
+    render = prompt_of(options.prompt or suiting_prompt(problems), tokenizer)
+    if options.prompt is not None:
+        print(sent_prompt(tokenizer, problem_prompt(problems[0], render)))
     return evaluate(
         model,
         tokenizer,
         problems,
         part_of(options, Sampling, rollouts=options.samples),
-        prompt_fn=prompt_of(options.prompt or suiting_prompt(problems), tokenizer),
+        prompt_fn=render,
         out_path=out_path,
         progress=True,
         name=problem_set,

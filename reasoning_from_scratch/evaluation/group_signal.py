@@ -11,7 +11,7 @@ from statistics import mean, median
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import problem_bar
+from reasoning_from_scratch.evaluation.evaluate import progress_bar
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.grading import parses
 from reasoning_from_scratch.problems import Problem
@@ -71,7 +71,7 @@ def preflight_summary(
         raise UserError("a group needs at least 2 rollouts; raise --rollouts")
     chosen, ended = spread_out(problems, num_problems), []
     start = time.perf_counter()
-    with problem_bar(len(chosen), words="preflight", quiet=not progress) as bar:
+    with progress_bar(len(chosen), words="preflight", quiet=not progress) as bar:
         for group in sample_each(model, tokenizer, chosen, config, step=0, engine=FAST):
             ended.append(group)
             bar.update()

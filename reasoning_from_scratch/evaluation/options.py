@@ -6,21 +6,22 @@ from typing import Literal
 
 from reasoning_from_scratch.config import Asking, Device, Drawing, Turns
 from reasoning_from_scratch.files.model_names import check_model_name
-from reasoning_from_scratch.tasks.problem_sets import check_set
+from reasoning_from_scratch.tasks.own_task import try_functions
+from reasoning_from_scratch.tasks.problem_sets import try_set
 
 
 @dataclass
 class EvaluateOptions(Device, Turns, Drawing, Asking):
     """Options of `rfs evaluate`."""
 
-    FIRST = "model problems limit samples temperature max_new_tokens out_path figure".split()
+    FIRST = "model problems limit reward samples temperature max_new_tokens out_path".split()
 
     model: tuple[str, ...] = ("tiny",)
-    """tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a run (its best save) or
-    RUN@SAVE; one or several. A run is evaluated the way it was trained, and a line says how."""
+    """One or several models: tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a
+    run (its best save) or RUN@SAVE. A run is evaluated the way it was trained; a line says how."""
     problems: tuple[str, ...] | None = None
-    """tiny-test, math-500, gym:TASK@held-out, hf:OWNER/NAME@test, ... or a .json or .jsonl file;
-    one or several (default: the sets that a run was evaluated on, else tiny-test or math-500)."""
+    """One or several sets: tiny-test, math-500, gym:TASK@held-out, hf:OWNER/NAME@test, ..., or a
+    file, FILE.jsonl (default: the sets that a run was evaluated on, else tiny-test or math-500)."""
     limit: int | None = None
     """Use only this many problems, the first ones (default: all)."""
     samples: int = 1
@@ -46,5 +47,7 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
         for name in self.model:
             check_model_name(name)
         for name in self.problems or ():
-            check_set(name)
+            try_set(name)
+        try_functions(self.reward)
+        self.check_asking()
         return ", ".join(self.model)

@@ -1,6 +1,6 @@
 """The default engine for sampling: the fast one, with the partners that reply to the model."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch import sampling as plain
@@ -9,6 +9,7 @@ from reasoning_from_scratch.fast.decoding import batch_for, decoder_for, decodin
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
+from reasoning_from_scratch.stops import Stops
 from reasoning_from_scratch.tasks.environments.conversation import partners_of
 
 FAST = SamplingEngine(
@@ -26,7 +27,7 @@ def generate(
     prompts: list[list[int]],
     sampling: Sampling,
     *,
-    stop_ids: set[int],
+    stop_ids: Collection[int] | Stops,
     streams: list[tuple[int, int]] | None = None,
     engine: SamplingEngine = FAST,
 ) -> list[list[Rollout]]:

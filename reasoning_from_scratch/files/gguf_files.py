@@ -1,8 +1,9 @@
 """GGUF, llama.cpp's format: one file with weights, sizes, tokenizer and chat template.
 
-Such a file is converted once into a folder in Hugging Face's layout, in the user's cache: weights
-in bfloat16, config.json, tokenizer.json, tokenizer_config.json with the chat template. Weights of
-4 or 8 bits become ordinary numbers again; what was lost when they were rounded stays lost.
+Such a file is converted once into a folder in Hugging Face's layout, in the user's cache: weights,
+config.json, tokenizer.json, tokenizer_config.json with the chat template. Weights of 4 or 8 bits
+become ordinary numbers again; what was lost when they were rounded stays lost. In float32 these are
+the file's numbers; bfloat16, which takes half the space, rounds them once more.
 """
 
 import json
@@ -77,30 +78,32 @@ NEEDS_GGUF = "the extra `gguf` is needed: uv run --extra gguf rfs ..., or pip in
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # kinds of tokens
 
 
-def converted_gguf(path: Path) -> Path:
-    """The folder of this file's model; made now if this file was never seen before."""
+def converted_gguf(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
+    """The folder of this file's model in that number format; made now if it was never made
+    before."""
     crc = 0
     with open(path, "rb") as file:
         while block := file.read(2**22):
             crc = zlib.crc32(block, crc)
-    folder = user_cache() / "models" / f"{path.stem}-{path.stat().st_size:x}-{crc:08x}"
+    name = f"{path.stem}-{path.stat().st_size:x}-{crc:08x}"
+    folder = user_cache() / "models" / (name + "-float32" * (dtype == torch.float32))
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f".{folder.name}.lock")):
         if not folder.exists():  # otherwise another process has just made it
             log.info("converting %s, once, to %s", path.name, folder)
-            convert_gguf(path, folder)
+            convert_gguf(path, folder, dtype)
     return folder
 
 
-def convert_gguf(path: Path, folder: Path) -> None:
+def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write the folder, whole or not at all."""
     reader = read_gguf(path)
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     partial.mkdir(parents=True)
     try:
-        write_folder(reader, path, partial)
+        write_folder(reader, path, partial, dtype)
         os.replace(partial, folder)
         sync_folder(folder.parent)
     finally:
@@ -137,9 +140,9 @@ class Fields:
         return value
 
 
-def write_folder(reader, path: Path, folder: Path) -> None:
+def write_folder(reader, path: Path, folder: Path, dtype: torch.dtype) -> None:
     fields = Fields(reader, path)
-    state, angles = gguf_state(fields)
+    state, angles = gguf_state(fields, dtype)
     cfg = gguf_config(fields, state, angles)
     tokenizer, settings = gguf_tokenizer(fields)
     ends = [fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
@@ -165,8 +168,8 @@ def write_folder(reader, path: Path, folder: Path) -> None:
 # --- weights and sizes
 
 
-def gguf_state(fields: Fields) -> tuple[dict[str, Tensor], np.ndarray | None]:
-    """The tensors by Hugging Face's names, in bfloat16, and Llama 3's angles if there are any."""
+def gguf_state(fields: Fields, dtype: torch.dtype) -> tuple[dict[str, Tensor], np.ndarray | None]:
+    """The tensors by Hugging Face's names, and Llama 3's angles if there are any."""
     if fields.kind not in FAMILIES:
         raise UserError(
             f"{fields.path} is a model of architecture {fields.kind}; expected qwen3, qwen2 "
@@ -189,7 +192,7 @@ def gguf_state(fields: Fields) -> tuple[dict[str, Tensor], np.ndarray | None]:
         if fields.kind == "llama" and general in ("blk.{}.attn_q.weight", "blk.{}.attn_k.weight"):
             numbers = halves_apart(numbers, heads if "_q." in general else groups)
         name = TENSORS[general].replace("{}", layer)
-        state[name] = torch.from_numpy(numbers).to(torch.bfloat16)
+        state[name] = torch.from_numpy(numbers).to(dtype)
     return state, angles
 
 
@@ -241,7 +244,7 @@ def gguf_config(fields: Fields, state: Mapping[str, Tensor], angles: np.ndarray 
         "qkv_bias": family.qkv_bias,
         "norm_eps": float(f"{eps:.6g}"),  # 1e-05 in float32 is 9.99999975e-06
         "rope_base": float(fields.of_model("rope.freq_base", 10_000.0)),
-        "dtype": torch.bfloat16,
+        "dtype": state["model.embed_tokens.weight"].dtype,
         "tie_embeddings": "lm_head.weight" not in state,
     }
     return cfg if angles is None else cfg | {"rope_scaling": llama_3_scaling(cfg, angles, fields)}

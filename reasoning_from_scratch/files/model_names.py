@@ -51,8 +51,8 @@ def base_of(model: str | Path) -> str | None:
         )
     if (expanded(base) / ADAPTER_CONFIG).is_file():
         raise UserError(
-            f"{model} is LoRA for {base}, itself LoRA: run `rfs export {base} --to FOLDER` and set "
-            f"base_model_name_or_path in {config} to that folder"
+            f"{model} is LoRA for {base}, itself LoRA: run `rfs export {base} --out FOLDER` and "
+            f"set base_model_name_or_path in {config} to that folder"
         )
     return base
 

@@ -35,6 +35,7 @@ from reasoning_from_scratch.files.tensor_files import (
     to_hf_names,
     to_our_names,
 )
+from reasoning_from_scratch.problems import PROMPT_FILE, asked_of
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.text import expanded
 from reasoning_from_scratch.tokenizer import (
@@ -59,6 +60,7 @@ HANDED_ON = (
     "tokenizer.model",
     "vocab.json",
     "merges.txt",
+    PROMPT_FILE,
 )
 
 
@@ -215,8 +217,11 @@ def load_model_and_tokenizer(
             base, device, use_compile, local_dir, dtype=dtype
         )
         add_adapter(model, expanded(which_model), base)
+        if asked := asked_of(which_model):
+            tokenizer.files[PROMPT_FILE] = asked.to_json()
         return model, tokenizer
-    path = _weights_path(which_model, local_dir)
+    exact = dtype not in (None, torch.bfloat16)  # perhaps float32: only the model's size tells
+    path = _weights_path(which_model, local_dir, exact)
     state = load_state(path)  # by our names, still in the file
     if path.is_dir():
         cfg = config_from_hf(read_json(path / "config.json"), path / "config.json")
@@ -252,7 +257,8 @@ def model_folder(which_model: str | Path) -> Path:
     return _weights_path(which_model, "qwen3")
 
 
-def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
+def _weights_path(which_model: str | Path, local_dir: str | Path, exact: bool = False) -> Path:
+    """`exact`: of a GGUF file all that it holds, not rounded to bfloat16."""
     name = "tiny-base" if which_model == "tiny" else str(which_model)
     if name in SHIPPED:
         return shipped_checkpoint(name)
@@ -268,7 +274,9 @@ def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
         return hub_model(name)
     path = Path(which_weights(name)).expanduser()
     check_model_name(path)
-    return converted_gguf(path) if path.suffix == ".gguf" and path.is_file() else path
+    if path.suffix == ".gguf" and path.is_file():
+        return converted_gguf(path, torch.float32 if exact else torch.bfloat16)
+    return path
 
 
 def _shipped_folder(name: str) -> Path | None:

@@ -12,7 +12,7 @@ from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import Judge, grader
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
 from reasoning_from_scratch.text import json_line
-from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
+from reasoning_from_scratch.tokenizer import answer_text, stops_of
 
 from .tokens import TokenTexts
 
@@ -45,7 +45,7 @@ def record_probes(
         model,
         prompts,
         sampling,
-        stop_ids=stop_ids_of(tokenizer),
+        stop_ids=stops_of(tokenizer),
         engine=FAST.equipped(sampling, tokenizer, problems),
     )
     probes = [

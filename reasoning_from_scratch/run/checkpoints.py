@@ -160,7 +160,7 @@ class Checkpoints:
         if not saves and any("state_path" in row for row in read_lines(self.index)):
             raise UserError(
                 f"no save in {self.run} is complete, so training cannot continue: start over with "
-                f"--overwrite, or from its weights: --load-checkpoint-path {self.run} --log-path "
+                f"--overwrite, or from its weights: --load-checkpoint-path {self.run} --out "
                 "FOLDER"
             )
         return saves[-1] if saves else None

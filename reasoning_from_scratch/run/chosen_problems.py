@@ -16,6 +16,8 @@ from reasoning_from_scratch.problems import (
     few_shot_prefix,
     is_hub_set,
     problem_prompt,
+    remember_prompt,
+    sent_prompt,
     show_examples,
     told_prompt,
     with_prompt,
@@ -28,6 +30,7 @@ from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import (
     AT_HELD_OUT,
     LEAST_HELD_OUT,
+    has_too_few,
     kept_apart,
     load_problems,
     set_name,
@@ -36,13 +39,12 @@ from reasoning_from_scratch.tasks.problem_sets import (
 from reasoning_from_scratch.text import counted
 
 SomeProblems = Sequence[Problem]
+Sets = tuple[SomeProblems, dict[str, SomeProblems]]
 
 
-def open_problems(
-    config: TrainConfig, tokenizer, context_length: int
-) -> tuple[SomeProblems, dict[str, SomeProblems]]:
-    """The problems to train on and, by name, the sets to evaluate on, each with its prompt."""
-    problems, eval_sets = all_sets(config)
+def open_problems(config: TrainConfig, sets: Sets, tokenizer, context_length: int) -> Sets:
+    """`sets` as the model can use them, each problem with its prompt."""
+    problems, eval_sets = sets
     if config.stop is not None:
         tokenizer.end_answers_at(config.stop)
         log.info("an answer also ends at %r", tokenizer.stop_text)
@@ -58,6 +60,9 @@ def open_problems(
         return usable_problems(some, tokenizer, context_length, judge)
 
     problems = ready(problems)
+    remember_prompt(tokenizer, prompt, problems)
+    if config.prompt is not None:
+        log.info("%s", sent_prompt(tokenizer, problem_prompt(problems[0])))
     if config.is_supervised:
         problems = teachable_problems(problems, tokenizer, config.max_new_tokens, context_length)
     if config.kl_solution:
@@ -66,9 +71,18 @@ def open_problems(
     return problems, {name: ready(some) for name, some in eval_sets.items()}
 
 
-def all_sets(config: TrainConfig) -> tuple[SomeProblems, dict[str, SomeProblems]]:
-    """The problems to train on and the sets to evaluate on, as the configuration names them."""
+def all_sets(config: TrainConfig) -> Sets:
+    """The problems to train on and, by name, the sets to evaluate on."""
     problems, share, aside = with_held_out_aside(config)
+    if config.eval_every and config.problems in config.eval_problems:
+        if has_too_few(config.problems):
+            log.warning(
+                "%s is measured on the problems that it trains on: they are too few to hold a "
+                "tenth out, which takes about %d. So accuracy counts what the model learns by "
+                "heart, too; --eval-problems names others",
+                set_name(config.problems),
+                10 * LEAST_HELD_OUT,
+            )
     sets: dict[str, SomeProblems] = {}
     for name in config.eval_problems if config.eval_every else []:
         loaded = aside if name == share else load_problems(name, limit=config.eval_limit)

@@ -69,7 +69,7 @@ OF_A_STEP = re.compile(
 PLACES = ("log_path", "resume", "overwrite")
 # What to do about a folder that holds a run already, in the flags of `rfs train`.
 USED = (
-    "continue it with rfs train --resume {}, choose another --log-path, or delete that run with "
+    "continue it with rfs train --resume {}, choose another --out, or delete that run with "
     "--overwrite"
 )
 
@@ -94,9 +94,9 @@ class RunFolder:
         with disk_errors_name(self.path):
             used = self.used()
         if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path} is not a folder; choose another --log-path")
+            raise UserError(f"{self.path} is not a folder; choose another --out")
         if used and holds_model(self.path):
-            raise UserError(f"{self.path} holds a model; choose another --log-path")
+            raise UserError(f"{self.path} holds a model; choose another --out")
         if used and not overwrite:
             raise UserError(f"{self.path} already holds a run; {advice.format(self.in_a_shell)}")
 
@@ -198,7 +198,7 @@ class RunFolder:
         if holds_model(self.path):
             raise UserError(
                 f"{self.path} holds a model, not a run; to train it: --model {self.in_a_shell} "
-                "--log-path FOLDER"
+                "--out FOLDER"
             )
         if not values:
             raise UserError(
@@ -345,7 +345,7 @@ def new_folder(name: str) -> str:
 
 def disk_errors_name(path: Path) -> AbstractContextManager[None]:
     """Turns an error of the disk within this context into one line."""
-    return disk_errors_as(f"cannot write to {path}", "make room, or choose another --log-path")
+    return disk_errors_as(f"cannot write to {path}", "make room, or choose another --out")
 
 
 def close_logs() -> None:
@@ -426,7 +426,7 @@ class FolderLock:
             name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
             raise UserError(
                 f"{self.folder} is being written by {name}; wait for it, end it, or choose "
-                "another --log-path"
+                "another --out"
             ) from None
         now = datetime.now().isoformat(sep=" ", timespec="seconds")
         owner.write_text(f"process {os.getpid()} on {platform.node()} (since {now})", "utf-8")

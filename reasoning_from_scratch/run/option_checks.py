@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problems import check_prompt, is_hub_set, is_in_file
+from reasoning_from_scratch.problems import is_hub_set, is_in_file
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
 from reasoning_from_scratch.tasks.made_sets import made_set
@@ -171,12 +171,7 @@ def check_choices(config: TrainConfig) -> None:
         )
     if config.keep_sampling_mask and not config.leaves_tokens_out:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
-    if config.prompt is not None:
-        check_prompt(config.prompt)
-    if config.stop is not None:
-        from reasoning_from_scratch.tokenizer import stop_character  # late: it loads tokenizers
-
-        stop_character(config.stop)
+    config.check_asking()
     if config.few_shot and config.prompt not in (None, "book"):
         raise UserError(
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "

@@ -77,7 +77,7 @@ def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
     if folder.first_values().get("served"):
         raise UserError(
             f"{path} was trained by a client of rfs serve, which alone can continue it; to train "
-            f"on from its weights: --model {path} --log-path FOLDER"
+            f"on from its weights: --model {path} --out FOLDER"
         )
     saved = folder.read_config()
     # What followed from the old settings follows from the new ones.

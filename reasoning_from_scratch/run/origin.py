@@ -63,7 +63,7 @@ def found_start(config: TrainConfig, folder: RunFolder) -> Start:
         raise UserError(
             f"{config.resume} has run {start.step} steps, more than --steps {config.steps}: give a "
             f"larger number, or train from one of its saves in another folder: "
-            f"--load-checkpoint-path {folder.path}/checkpoints/NNNNNN --log-path FOLDER"
+            f"--load-checkpoint-path {folder.path}/checkpoints/NNNNNN --out FOLDER"
         )
     kept = folder.checkpoints.beginning() if start.weights_may_go else None
     if kept:
@@ -109,7 +109,7 @@ def refuse_changes(config: TrainConfig, folder: RunFolder) -> None:
             words = "--" + name.replace("_", "-")
             raise UserError(
                 f"{folder.path} cannot continue with another {words}, {value}: drop it, or start a "
-                f"new run from its weights: --load-checkpoint-path {folder.path} --log-path FOLDER"
+                f"new run from its weights: --load-checkpoint-path {folder.path} --out FOLDER"
             )
 
 
@@ -120,7 +120,7 @@ def refuse_own_source(start: Start, folder: RunFolder) -> None:
         if folder.used() and folder.path.resolve() in (path, *path.parents):
             raise UserError(
                 f"{source} is in {folder.path}, which --overwrite would delete: choose "
-                "another --log-path"
+                "another --out"
             )
 
 

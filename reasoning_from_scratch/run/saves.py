@@ -11,6 +11,7 @@ from reasoning_from_scratch.files.saved_models import CARD_FILE
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
 from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.problems import PLACE, PROMPT_FILE, asked_by
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
@@ -77,7 +78,9 @@ class Saves:
         begun = self.folder.checkpoints.beginning()
         named = is_name(self.config.model) and not self.config.load_checkpoint_path
         base = self.config.model if named or begun is None else str(begun.absolute())
-        save_peft(model, self.folder.path / "adapter", base)
+        adapter = save_peft(model, self.folder.path / "adapter", base)
+        if PROMPT_FILE in tokenizer.files:
+            (adapter / PROMPT_FILE).write_bytes(tokenizer.files[PROMPT_FILE])
         save_hf_folder(merged(model), tokenizer, path)
 
     def write_card(self, path: Path) -> None:
@@ -85,5 +88,8 @@ class Saves:
         known = scores if measured == batch else {}
         rows = [row for row in self.folder.rows if row["step"] < batch]
         episodes = sum(row["env/all/total_episodes"] for row in rows)
-        card = model_card(self.config, self.folder.path.resolve().name, batch, episodes, known)
+        tokenizer, name = self.policy.tokenizer, self.folder.path.resolve().name
+        asked = asked_by(tokenizer)
+        prompt = asked.read_by(tokenizer, PLACE) if asked else ""
+        card = model_card(self.config, name, batch, episodes, known, prompt)
         write_whole(path / CARD_FILE, card)

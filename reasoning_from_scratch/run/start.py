@@ -39,7 +39,7 @@ from reasoning_from_scratch.report.tracker import (
 )
 from reasoning_from_scratch.rollouts import Group, Judge, reward_groups, worked_rollout
 from reasoning_from_scratch.run.checkpoints import load_trainer_state
-from reasoning_from_scratch.run.chosen_problems import open_problems
+from reasoning_from_scratch.run.chosen_problems import all_sets, open_problems
 from reasoning_from_scratch.run.evaluations import Evaluations
 from reasoning_from_scratch.run.folder import (
     USED,
@@ -75,6 +75,10 @@ from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
 from reasoning_from_scratch.trainer import on_policy_rollouts, training_loop, worked_solutions
 
+# Of Qwen, SmolLM and Llama: the end of a text, a turn, a message.
+USUAL_ENDS = {
+    "<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "</s>",
+}  # fmt: skip
 LOOKED_AT = 32  # worked solutions that are judged before the first is learned
 
 
@@ -127,6 +131,8 @@ def train(
             stopped = run.save_interrupted()
         except NotFinite as error:
             stopped = run.stop_diverged(error)
+        if stopped:
+            log.warning("%s", stopped)
     policy, folder = run.policy, run.folder
     return TrainResult(
         policy.model, policy.tokenizer, folder.path, folder.rows, stopped, run.ranks.writes
@@ -149,9 +155,10 @@ def start_run(
     try:
         # One process looks at the disk, and tells the others.
         start = ranks.from_first(lambda: described(config, folder, ranks.restarted, if_used))
+        sets = all_sets(start.config)  # before the model, which may take minutes to load
         model, reference, tokenizer = open_model(start, ranks)
         context = model.cfg["context_length"]
-        problems, held_out = open_problems(start.config, tokenizer, context)
+        problems, held_out = open_problems(start.config, sets, tokenizer, context)
         try_environment(start.config, tokenizer, problems[0], context)
         policy, compared = open_policy(start, model, reference, tokenizer, ranks)
         look_ahead(start, policy, problems, ranks)
@@ -210,7 +217,8 @@ def open_model(start: Start, ranks: Ranks) -> tuple[Qwen3Model, Qwen3Model | Non
     """The model with its first weights, what a KL penalty compares it with, and its tokenizer."""
     config, device = start.config, trusted_device(ranks.device)
     model, tokenizer = starting_model(start, device)
-    log.info("answers end with %s", spoken_stops(tokenizer))
+    if not end_as_usual(tokenizer):
+        log.info("answers end with %s", spoken_stops(tokenizer))
     if start.weights and start.weights != start.model and ranks.writes:
         load_weights(model, start.weights)
     ranks.same_as_first(model.state_dict())
@@ -460,6 +468,11 @@ def starting_model(start: Start, device: torch.device) -> tuple[Qwen3Model, Mode
     # From the CPU each block moves to its GPU by itself, and only a slice of it stays there.
     loaded = torch.device("cpu") if config.shard == "fsdp" else device
     return load_model_and_tokenizer(model, loaded, dtype=dtype)
+
+
+def end_as_usual(tokenizer: ModelTokenizer) -> bool:
+    """Whether answers end as those of the known families do, which is not worth a line."""
+    return USUAL_ENDS.issuperset(map(tokenizer._tok.id_to_token, model_stop_ids(tokenizer)))
 
 
 def spoken_stops(tokenizer: ModelTokenizer) -> str:

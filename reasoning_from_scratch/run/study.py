@@ -13,15 +13,18 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
-from threading import Thread
+from pathlib import Path
+from threading import Event, Thread
 from typing import TypeVar
 
 import torch
 
 from reasoning_from_scratch.config import TrainConfig, to_json
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import progress_bar
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.origin import with_whole_files, with_whole_paths
@@ -72,6 +75,28 @@ def study(
     except KeyboardInterrupt:
         print("run the same command again to continue from here", file=sys.stderr)
         raise
+
+
+@contextmanager
+def steps_counted(folders: Sequence[str | Path], steps: int) -> Iterator[None]:
+    """Shows how many steps all runs have made together; each writes a line per step."""
+    files = [Path(folder) / "metrics.jsonl" for folder in folders]
+    over = Event()
+    bar = progress_bar(steps * len(files), words="training", unit="step")
+
+    def look() -> None:
+        while not over.wait(1.0):
+            done = sum(file.read_bytes().count(b"\n") for file in files if file.is_file())
+            bar.update(done - bar.n)
+
+    watcher = Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        bar.close()
 
 
 def in_processes(

@@ -251,12 +251,10 @@ class TrainingRun:
         if self.done == self.config.steps:
             return ""
         self.saves.save(self.done, rolling=True)
-        sentence = (
+        return (
             f"interrupted after {self.done} of {self.config.steps} steps; saved. "
             f"Continue with: rfs train --resume {self.folder.in_a_shell}"
         )
-        log.info(sentence)
-        return sentence
 
     def stop_diverged(self, error: UserError) -> str:
         """The sampler met logits that are not finite. Save, and keep the earlier saves, too: if the
@@ -273,7 +271,6 @@ class TrainingRun:
         if before:
             last = self.folder.checkpoints.folder / f"{self.done:06d}"
             sentence += f"; if it stops here again, delete {last} to resume from the save before"
-        log.error(sentence)
         return sentence
 
 

@@ -200,5 +200,5 @@ def check_restartable(config: Run) -> None:
     may_restart = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
     if may_restart and not (config.log_path or config.resume):
         raise UserError(
-            "torchrun --max-restarts needs --log-path, by which a restarted run finds its folder"
+            "torchrun --max-restarts needs --out, by which a restarted run finds its folder"
         )

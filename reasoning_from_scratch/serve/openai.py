@@ -25,7 +25,7 @@ from reasoning_from_scratch.chat_templates import GIVEN_TO_TEMPLATES, rendered
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import CHAT_TEMPLATE, TOKENIZER_CONFIG
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.problems import asked_by, render_prompt
 from reasoning_from_scratch.report.tokens import TokenTexts
 from reasoning_from_scratch.sampling import Rollout, stream_key
 from reasoning_from_scratch.serve.body import Body, NoSuchThing, beside, read_body
@@ -434,7 +434,8 @@ def prompts_of(body: Body, base: Base) -> list[list[int]]:
 
 def stops_of(body: Body, tokenizer) -> Stops:
     """The model's own stop tokens, and further texts or tokens."""
-    given = body.values.get("stop") or []
+    asked = asked_by(tokenizer)
+    given = body.values.get("stop") or (asked.stop if asked else None) or []
     texts = given if isinstance(given, list) else [given]
     if not all(isinstance(text, str) and 0 < len(text) <= 500 for text in texts) or len(texts) > 64:
         raise body.wrong("stop", "a text, or a list of texts")
@@ -459,6 +460,9 @@ def conversation(body: Body, base: Base, tools: list | None) -> str:
         if not isinstance(message.get("role"), str):
             raise UserError(f"messages[{number}] has no role")
         messages[number] = message | {"content": content_of(message, number)} | called_by(message)
+    asked = asked_by(base.tokenizer)
+    if asked and not tools and [message["role"] for message in messages] == ["user"]:
+        return asked.read_by(base.tokenizer, messages[0]["content"])  # as it was trained
     template = template_of(base.tokenizer)
     if template:
         settings = body.part("chat_template_kwargs", {}).values

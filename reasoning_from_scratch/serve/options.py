@@ -40,8 +40,8 @@ class ServeOptions(Device):
         missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
         if missing:
             raise UserError(
-                f"{' and '.join(missing)} cannot be found: install the extra, as in "
-                "uv run --extra serve rfs serve, or pip install 'rlvr-from-scratch[serve]'"
+                f"{' and '.join(missing)} cannot be found: install the extra `serve`. In a clone: "
+                "uv run --extra serve rfs serve ..."
             )
         for where in self.named().values():
             check_model_name(where)

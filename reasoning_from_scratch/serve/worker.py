@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.sampling import Partner, Rollout, Sampling, SamplingEngine
 from reasoning_from_scratch.serve.open_batch import OpenBatch
+from reasoning_from_scratch.stops import Stops
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -33,28 +34,6 @@ log = logging.getLogger("reasoning_from_scratch")
 JOINS_EVERY = 0.01
 IDLE_BATCHES = 4  # kept ready
 MOST_BATCHES = 8  # being sampled, each with its cache; further temperatures wait until one ends
-
-
-@dataclass
-class Stops:
-    """What ends an answer: one of these tokens, or one of these texts."""
-
-    ids: frozenset[int] = frozenset()
-    texts: tuple[str, ...] = ()
-    tokenizer: object = None
-
-    def __post_init__(self) -> None:
-        # A text that ends in the newest token spans at most this many of the last tokens: each of
-        # them has at least one byte of it.
-        self.window = max((len(text.encode()) for text in self.texts), default=0) + 1
-
-    def end(self, ids: Sequence[int]) -> bool:
-        if ids[-1] in self.ids:
-            return True
-        if not self.texts:
-            return False
-        last = self.tokenizer.decode(ids[-self.window :])  # type: ignore[attr-defined]
-        return any(text in last for text in self.texts)
 
 
 @dataclass(eq=False)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from reasoning_from_scratch.errors import UserError, did_you_mean
 from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
-from reasoning_from_scratch.problems import is_in_file
+from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe
 from reasoning_from_scratch.tasks.foreign import (
     Unfit,
@@ -55,6 +55,13 @@ def function_from_file(name: str) -> Callable:
         near = did_you_mean(function, filter(lambda name: callable(defined[name]), defined))
         raise UserError(f"{path} defines no function {function!r}{near}")
     return found
+
+
+def try_functions(*names: str | None) -> None:
+    """Looks for the functions that are named, before a model is loaded."""
+    for name in filter(None, names):
+        refuse_bare_file(name, "function")
+        function_from_file(name)
 
 
 def defines(name: str) -> bool:

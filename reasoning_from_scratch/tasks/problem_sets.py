@@ -1,12 +1,15 @@
 """Where problems come from: the tiny world, MATH, GSM8K, a file, a function of your own, a set of
 the hub (hub_sets.py), or one that is made here (made_sets.py)."""
 
+import csv
+import io
 import json
 import math
 import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -51,6 +54,8 @@ HELD_OUT = {
 OWN_SIZE = 12_000  # problems taken from a generator that may never end
 AT_HELD_OUT = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is kept aside
 LEAST_HELD_OUT = 5  # an accuracy on fewer problems says nothing
+FILES = (".json", ".jsonl", ".csv")
+TRIED = 16  # rows of a file that are read before a model is loaded
 
 _SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder()
@@ -60,8 +65,8 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(/\d+)?")
 def load_problems(
     name: str, data_path: str | Path | None = None, limit: int | None = None
 ) -> list[Problem]:
-    """The problem set `name`: one of PROBLEM_SETS, or a .json or .jsonl file in the schema of
-    MATH (problem or question, and answer or a solution with the answer in a box) or GSM8K
+    """The problem set `name`: one of PROBLEM_SETS, or a .json, .jsonl or .csv file in the schema
+    of MATH (problem or question, and answer or a solution with the answer in a box) or GSM8K
     (question, answer after ####), or FILE.py:FUNCTION, or gym:TASK, or hf:OWNER/NAME. With
     @held-out after any of these it is the part kept aside.
 
@@ -106,18 +111,34 @@ def held_out(name: str) -> str:
     tests = name.rpartition(":")[0] + ":test_problems"
     if is_in_file(name) and defines(tests):
         return tests
-    return HELD_OUT.get(name, name + AT_HELD_OUT)
+    return name if has_too_few(name) else HELD_OUT.get(name, name + AT_HELD_OUT)
+
+
+def has_too_few(name: str) -> bool:
+    """Whether a set of one's own is too small to keep a tenth aside: then it is measured on the
+    problems that it trains on. Reads only as many problems as it takes to know."""
+    if is_in_file(name) and defines(name):
+        found = rows_from_file(name)
+    elif Path(name).is_file() and name not in PROBLEM_SETS:
+        found = problems_in(Path(name))
+    else:
+        return False
+    aside = (problem for problem in found if is_kept_apart(problem))
+    return len(list(islice(aside, LEAST_HELD_OUT))) < LEAST_HELD_OUT
 
 
 def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem]]:
     """(problems to train on, problems to keep aside). One in ten is kept aside, chosen by its text
-    alone, so that it stays on its side when problems are added and when a run is resumed. White
-    space makes no difference."""
+    alone, so that it stays on its side when problems are added and when a run is resumed."""
     sides: tuple[list[Problem], list[Problem]] = ([], [])
     for problem in problems:
-        text = " ".join(problem.problem.split())
-        sides[zlib.crc32(text.encode()) % 10 == 0].append(problem)
+        sides[is_kept_apart(problem)].append(problem)
     return sides
+
+
+def is_kept_apart(problem: Problem) -> bool:
+    """White space makes no difference."""
+    return zlib.crc32(" ".join(problem.problem.split()).encode()) % 10 == 0
 
 
 def training_problems(name: str, data_path: str | Path | None = None) -> Sequence[Problem]:
@@ -130,9 +151,11 @@ def training_problems(name: str, data_path: str | Path | None = None) -> Sequenc
 
 
 def too_few(problems: Sequence[Problem], name: str) -> str:
+    whole = name.removesuffix(AT_HELD_OUT)
     return (
-        f"{name.removesuffix(AT_HELD_OUT)} has {counted(len(problems), 'problem')}, too few to "
-        "keep a tenth aside: name other problems to evaluate on, or do not evaluate"
+        f"{whole} has {counted(len(problems), 'problem')}, too few to keep a tenth aside, which "
+        f"takes about {10 * LEAST_HELD_OUT}: measure on all of them, as {whole}, or on other "
+        "problems"
     )
 
 
@@ -143,25 +166,31 @@ def set_name(name: str) -> str:
 
 def problems_from_file(name: str, limit: int) -> list[Problem]:
     """The problems that FILE.py:FUNCTION yields, as Problem objects or as rows like a file's."""
-    problems: list[Problem] = []
+    problems = list(islice(rows_from_file(name), limit))
+    if not problems:
+        raise UserError(f"{name} yields no problems")
+    return problems
+
+
+def rows_from_file(name: str) -> Iterator[Problem]:
+    """The same, one at a time."""
+    count, stem = 0, Path(name.rpartition(":")[0]).stem
     try:
-        for row in islice(function_from_file(name)(), limit):
+        for row in function_from_file(name)():
             if isinstance(row, Problem):  # a verifier may not need an answer
                 texts: dict[str, Any] = {
                     "problem": _text(vars(row), "problem"),
                     "answer": _text(vars(row), "answer", optional=True),
                 }
-                problems.append(replace(row, **texts))
+                problem = replace(row, **texts)
             else:
-                number = f"{Path(name.rpartition(':')[0]).stem}/{len(problems)}"
-                problems.append(_as_problem(row, number))
-    except (UserError, KeyboardInterrupt):
+                problem = _as_problem(row, f"{stem}/{count}")
+            yield problem
+            count += 1
+    except (UserError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # the reader's code may raise anything
-        raise UserError(f"{name}, problem {len(problems)}: {error_in_words(error)}") from error
-    if not problems:
-        raise UserError(f"{name} yields no problems")
-    return problems
+        raise UserError(f"{name}, problem {count}: {error_in_words(error)}") from error
 
 
 def _path_of(name: str, data_path: str | Path | None) -> Path:
@@ -187,42 +216,65 @@ def check_set(name: str) -> None:
     if name in PROBLEM_SETS or is_in_file(name) or made_set(name):
         return
     refuse_bare_file(name, "function")
-    if Path(name).suffix not in (".json", ".jsonl") and not Path(name).is_file():
-        known = [*PROBLEM_SETS, *MADE_NAMES, "hf:OWNER/NAME", "a .json or .jsonl file"]
+    if Path(name).suffix not in FILES and not Path(name).is_file():
+        known = [*PROBLEM_SETS, *MADE_NAMES, "hf:OWNER/NAME", "a .json, .jsonl or .csv file"]
         known.append("FILE.py:FUNCTION")
         raise unknown_name("problem set", name, known)
 
 
+def try_set(name: str, data_path: str | Path | None = None) -> None:
+    """Reads the first rows of a file, or looks for the function in one, before a model is loaded:
+    a mistyped path or field is told immediately."""
+    if data_path is not None:
+        read_problems(data_path, TRIED)
+        return
+    check_set(name)
+    name = name.removesuffix(AT_HELD_OUT)
+    if is_in_file(name):
+        function_from_file(name)
+    elif name not in PROBLEM_SETS and not is_hub_set(name) and not made_set(name):
+        read_problems(name, TRIED)
+
+
 def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
     """The problems of a file, or a UserError that names the bad line."""
-    path = Path(path)
-    problems: list[Problem] = []
-    for where, row in file_rows(path):
-        try:
-            problems.append(_as_problem(row, f"{path.stem}/{len(problems)}", f"{path}, {where}"))
-        except ValueError as error:
-            raise UserError(f"{path}, {where}: {error}") from None
-        if len(problems) == limit:
-            break
+    problems = list(islice(problems_in(Path(path)), limit))
     if not problems:
         raise UserError(f"{path} holds no problems")
     return problems
+
+
+def problems_in(path: Path) -> Iterator[Problem]:
+    """The same, one at a time."""
+    for number, (where, row) in enumerate(file_rows(path)):
+        try:
+            yield _as_problem(row, f"{path.stem}/{number}", f"{path}, {where}")
+        except ValueError as error:
+            raise UserError(f"{path}, {where}: {error}") from None
 
 
 # --- from a file to rows ---
 
 
 def file_rows(path: Path) -> Iterator[tuple[str, object]]:
-    """(where, value) for each entry of a JSON list, or for each object: one a line, or over several
-    lines, as editors lay them out."""
+    """(where, value) for each line of a CSV file, each entry of a JSON list, or each object: one a
+    line, or over several lines, as editors lay them out."""
     if not path.is_file():
-        raise UserError(f"there is no file {path}; give the path of a .json or .jsonl file")
+        around = path.absolute().parent.glob("*.*")
+        stems = {one.stem: one.name for one in around if one.suffix in FILES}
+        near = get_close_matches(path.stem, stems, n=1)
+        advice = "; give the path of a .json, .jsonl or .csv file"
+        advice = f": did you mean {stems[near[0]]!r}?" if near else advice
+        raise UserError(f"there is no file {path}{advice}")
     data = path.read_bytes()
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
         raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
+    if path.suffix.lower() == ".csv":
+        yield from table_rows(path, text)
+        return
     at, line = 0, 1
     while (start := _SPACE.match(text, at).end()) < len(text):
         line += text.count("\n", at, start)
@@ -238,6 +290,24 @@ def file_rows(path: Path) -> Iterator[tuple[str, object]]:
         else:
             yield f"line {line}", value
         line += text.count("\n", start, at)
+
+
+def table_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a CSV file, whose first line names the columns. An empty cell is no field.
+    Spreadsheets in some languages separate cells with semicolons."""
+    head = text.lstrip().partition("\n")[0]
+    lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count))
+    try:
+        for row in lines:
+            where = f"line {lines.line_num}"
+            if None in row:
+                raise UserError(
+                    f"{path}, {where}: more cells than the first line names columns; put a text "
+                    'with a comma in it in quotes, "like, this"'
+                )
+            yield where, {name.strip(): cell for name, cell in row.items() if cell}
+    except csv.Error as error:
+        raise UserError(f"{path}, line {lines.line_num}: not valid CSV ({error})") from None
 
 
 # --- from a row to a problem ---

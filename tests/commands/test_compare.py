@@ -54,7 +54,9 @@ def options(tmp_path, **changes):
 def test_two_recipes_two_seeds(tmp_path, capsys):
     compare_command(options(tmp_path))
     out = tmp_path / "out"
-    assert "4 of 4: dr_grpo, seed 1: " in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "4 of 4: dr_grpo, seed 1: " in said.out
+    assert "4 runs of " in said.err and "training: " in said.err  # not silent until the first ends
     runs = {path.name for path in out.iterdir() if path.is_dir()}
     assert runs == {"grpo-seed0", "grpo-seed1", "dr_grpo-seed0", "dr_grpo-seed1"}
     with open(out / "compare.csv", newline="") as file:

@@ -5,6 +5,7 @@ import sys
 from types import ModuleType
 
 import pytest
+import tomllib
 import torch
 from file_server import closed_port, hub_at, serving
 
@@ -28,7 +29,8 @@ def test_all_that_is_checked_without_a_network(capsys):
     first, *lines = capsys.readouterr().out.splitlines()
     assert first.startswith("rlvr-from-scratch") and "Python 3" in first
     states = {line.split()[1]: line.split()[0] for line in lines if line[:1] not in (" ", "")}
-    assert {"device", "dtype", "memory", "disk"} < states.keys()
+    checked = {"device", "dtype", "compiler", "memory", "disk", "extras"}
+    assert checked <= states.keys()
     assert problems == ("problem" in states.values())
 
 
@@ -54,6 +56,33 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem(on, monkeypatch, cuda_build, w
     monkeypatch.setattr(torch.version, "cuda", cuda_build)
     finding = doctor.check_device()
     assert finding.state == "problem" and words in finding.advice
+
+
+@pytest.mark.parametrize("cuda_build, state", [(None, "ok"), ("12.8", "note")])
+def test_a_cuda_build_without_a_gpu_is_gigabytes_too_many(on, monkeypatch, cuda_build, state):
+    on("cpu")
+    monkeypatch.setattr(doctor, "nvidia_driver", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda_build)
+    finding = doctor.check_device()
+    assert finding.state == state
+    assert ("gigabytes that no GPU here uses" in finding.advice) == bool(cuda_build)
+
+
+@pytest.mark.parametrize("library, state", [(object(), "ok"), (None, "note")])
+def test_the_compiler(monkeypatch, library, state):
+    monkeypatch.setattr(doctor, "load_library", lambda dtype: library)
+    finding = doctor.check_compiler()
+    assert finding.state == state and ("build-essential" in finding.advice) == (library is None)
+
+
+def test_the_extras(monkeypatch):
+    """Those of pyproject.toml, and how to get one."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert doctor.EXTRAS.keys() == listed["optional-dependencies"].keys()
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "ray" else object())
+    finding = doctor.check_extras()
+    assert "serve" in finding.found and "ray" not in finding.found
+    assert finding.advice.endswith("not installed: ray") and "--extra NAME" in finding.advice
 
 
 @pytest.mark.parametrize("problem, state", [(None, "ok"), ("no kernel image", "problem")])

@@ -64,7 +64,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
             ["--problems", "tiny-test", "--model", "a/run", "b/run", "--out-path", "a.jsonl"],
             "would share a file",
         ),
-        (["--reward", "a.py:f", "--fallback", "number_only"], "drop one"),
+        (["--reward", "gsm8k", "--fallback", "number_only"], "drop one"),
         (["--environment", "guess", "--reward", "gsm8k"], "and so does --reward: drop one"),
         (["--environment", "guess", "--fallback", "number_only"], "judges by itself"),
         (["--environment", "guess.py"], "guess.py is a file: name the class"),
@@ -163,7 +163,7 @@ def test_a_run_in_an_environment_is_asked_in_it(tmp_path, capsys):
     capsys.readouterr()
     plain = card_of(tmp_path, "--model", folder, "--problems", f"{tmp_path}/problems.jsonl")
     assert "environment" not in plain["settings"]
-    assert "as in training" not in capsys.readouterr().out
+    assert "prompted as in training" not in capsys.readouterr().out
 
 
 def test_a_run_with_a_reward_and_solved_problems(tmp_path, capsys, monkeypatch):

@@ -6,11 +6,15 @@ import json
 import pytest
 import torch
 import transformers
+from command_world import make_world, train_words
 from file_server import closed_port, hub_at, respond, serving
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
+from reasoning_from_scratch.commands.chat import Chat, ChatOptions
 from reasoning_from_scratch.commands.cli import main
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
+from reasoning_from_scratch.problems import asked_of
 
 LLAMA = {"qk_norm": False, "norm_eps": 1e-5}
 
@@ -27,7 +31,7 @@ def run(tmp_path_factory):
 
 @torch.no_grad()
 def test_transformers_opens_what_is_exported(run, tmp_path, capsys):
-    assert main(["export", str(run), "--to", str(tmp_path / "out")]) == 0
+    assert main(["export", str(run), "--out", str(tmp_path / "out")]) == 0
     assert "model.safetensors" in capsys.readouterr().out
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert type(theirs).__name__ == "LlamaForCausalLM"
@@ -46,14 +50,14 @@ def test_transformers_opens_what_is_exported(run, tmp_path, capsys):
 def test_a_bare_file_becomes_a_folder(tmp_path):
     model, _ = load_model_and_tokenizer("tiny")
     path = save_model(model, tmp_path / "mine.pth")
-    assert main(["export", str(path), "--to", str(tmp_path / "out")]) == 0
+    assert main(["export", str(path), "--out", str(tmp_path / "out")]) == 0
     loaded, tokenizer = load_model_and_tokenizer(tmp_path / "out")
     assert torch.equal(loaded.tok_emb.weight, model.tok_emb.weight) and tokenizer.vocab_size
 
 
 def test_a_folder_that_is_there_is_left_alone(run, tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("mine")
-    assert main(["export", str(run), "--to", str(tmp_path)]) == 2
+    assert main(["export", str(run), "--out", str(tmp_path)]) == 2
     assert "exists and is not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -109,3 +113,51 @@ def test_push_without_a_hub_or_a_name_is_one_line(run, monkeypatch, capsys):
     assert main(["push", str(run), "me/mine"]) == 2
     (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("rfs push")]
     assert "could not push to me/mine" in line and "hf auth login" in line
+
+
+# ---- how a model was asked goes with it
+
+
+@pytest.fixture(scope="module")
+def asked_otherwise(tmp_path_factory):
+    """A run whose prompt and stop are its own, exported, and its adapter."""
+    folder = tmp_path_factory.mktemp("asked")
+    (folder / "shots.txt").write_text("Q: 1 + 1\nA: 2\nQ: {problem}\nA:\n")
+    make_world(folder)
+    more = ["--prompt", f"{folder}/shots.txt", "--stop", r"\n\n", "--lora-rank", "2"]
+    assert main(train_words(folder, folder / "run", *more)) == 0
+    assert main(["export", f"{folder}/run", "--out", f"{folder}/out"]) == 0
+    (folder / "shots.txt").unlink()  # whoever gets the folder has no such file
+    return folder
+
+
+@pytest.mark.parametrize("name", ["out", "run/adapter"])
+def test_a_model_is_asked_the_way_it_was_trained(asked_otherwise, name, capsys):
+    place = asked_otherwise / name
+    told = json.loads((place / "prompt.json").read_text())
+    assert told == {
+        "prompt": "Q: 1 + 1\nA: 2\nQ: {problem}\nA:", "chat_template": False, "stop": "\n\n",
+    }  # fmt: skip
+    problems = ["--problems", f"{asked_otherwise}/problems.jsonl", "--max-new-tokens", "4"]
+    capsys.readouterr()
+    card = asked_otherwise / f"{place.name}.jsonl"
+    assert main(["evaluate", str(place), *problems, "--out", str(card)]) == 0
+    assert "asked as in training, with --prompt" in capsys.readouterr().out
+    measured = json.loads(card.with_suffix(".card.json").read_text())["settings"]
+    model, tokenizer = load_model_and_tokenizer(place)
+    assert measured["prompt"] == tokenizer.decode(tokenizer.encode(told["prompt"]))
+    assert measured["stop"] == "\n\n"
+    talk = Chat(model, tokenizer, ChatOptions())
+    assert talk.template == "as in training" and tokenizer.stop_text == "\n\n"
+    asked = tokenizer.encode(told["prompt"].replace("{problem}", "abc"))
+    assert talk.prompt_ids("abc") == asked
+    assert Chat(model, tokenizer, ChatOptions(template="plain")).prompt_ids("a") == [
+        *tokenizer.encode("a")
+    ]
+
+
+def test_a_damaged_prompt_file_is_one_line(asked_otherwise, tmp_path, capsys):
+    for text in ("{", "[]", '{"prompt": "no place", "chat_template": true, "stop": null}'):
+        (tmp_path / "prompt.json").write_text(text)
+        with pytest.raises(UserError, match="does not say how the model was asked"):
+            asked_of(tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from toy import resumed_run, toy_run
 
 from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.commands.other_words import dashed, shown
 from reasoning_from_scratch.commands.train import FIRST
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.text import read_lines
@@ -34,7 +35,12 @@ def test_train_then_resume_then_refuse(tmp_path, capsys):
     words = train_words(tmp_path, run, "--steps", 2, "--preflight")
     assert cli.main(words) == 0
     out = capsys.readouterr()
-    assert "step 1/2  reward" in out.out and "step 2/2" in out.out and "done: " in out.out
+    assert "step 1/2  reward" in out.out and "step 2/2" in out.out
+    *_, end = out.out.partition("correct answers to 8 problems: ")
+    assert " after 0 steps, " in end and " after 2\n" in end
+    assert "mean reward: " in end and f"done: {run} holds the weights" in end
+    first, second = end.partition("Next:\n")[2].splitlines()
+    assert f" report {run}  # " in first and f" evaluate --model {run}  # " in second
     assert "preflight:" in out.err
     assert cli.main(["train", "--resume", run, "--steps", "3"]) == 0
     assert "resuming" in capsys.readouterr().err
@@ -51,7 +57,7 @@ def test_help_is_a_screen_of_what_matters_first(command, first, capsys, monkeypa
         cli.main([command, "--help"])
     text = capsys.readouterr().out
     assert set(re.findall(r"(?m)^\W+ (--[a-z-]+)", text)) - {"--help"} == {
-        "--" + name.replace("_", "-") for name in first
+        dashed(shown(name)) for name in first
     }
     assert f"rfs {command} --help-all explains all" in text
     assert len(text.splitlines()) <= 40

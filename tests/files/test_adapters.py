@@ -120,7 +120,7 @@ def test_a_base_that_is_gone_or_is_no_whole_model(tmp_path, capsys):
             with pytest.raises(UserError, match=f"is LoRA for .*{base}.* .*{says}"):
                 call(twice)
     assert cli.main(["chat", "--model", str(twice)]) == 2
-    assert f"rfs export {first} --to" in capsys.readouterr().err
+    assert f"rfs export {first} --out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,12 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.gguf_files import TENSORS, convert_gguf
+from reasoning_from_scratch.files.gguf_files import (
+    TENSORS,
+    convert_gguf,
+    plain_numbers,
+    read_gguf,
+)
 from reasoning_from_scratch.files.tensor_files import to_hf_names
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.qwen3 import stretched
@@ -133,6 +138,19 @@ def test_numbers_of_8_bits_become_plain_ones(tmp_path):
         weight = model.get_submodule(f"trf_blocks.1.{name}").weight.float()
         found = loaded.get_submodule(f"trf_blocks.1.{name}").weight.float()
         assert 0 < (weight - found).abs().max() < 0.02
+
+
+def test_in_float32_its_numbers_are_those_of_the_file(tmp_path):
+    names = ("blk.{}.attn_output.weight",)
+    path = write(tmp_path / "small.gguf", small("llama"), "llama", quantized=names)
+    rounded, _ = load_model_and_tokenizer(path)
+    exact, _ = load_model_and_tokenizer(path, dtype=torch.float32)
+    (there,) = (t for t in read_gguf(path).tensors if t.name == "blk.1.attn_output.weight")
+    expected = torch.from_numpy(plain_numbers(there, path))
+    found = exact.trf_blocks[1].att.out_proj.weight
+    assert torch.equal(found, expected) and exact.cfg["dtype"] == torch.float32
+    assert torch.equal(rounded.trf_blocks[1].att.out_proj.weight, expected.bfloat16())
+    assert not torch.equal(expected.bfloat16().float(), expected)
 
 
 @pytest.mark.parametrize(

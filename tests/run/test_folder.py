@@ -77,7 +77,7 @@ def test_the_other_files(run):
 def test_used_folder_names_three_choices(run, tmp_path):
     with pytest.raises(UserError) as caught:
         toy_run(run.folder)
-    assert all(word in str(caught.value) for word in ("--resume", "--log-path", "--overwrite"))
+    assert all(word in str(caught.value) for word in ("--resume", "--out", "--overwrite"))
     assert len(read_lines(run.folder / "metrics.jsonl")) == 6
 
 

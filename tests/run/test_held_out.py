@@ -11,7 +11,7 @@ from reasoning_from_scratch.commands.evaluate import default_problems
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.run.chosen_problems import open_problems
+from reasoning_from_scratch.run.chosen_problems import all_sets, open_problems
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.tasks.problem_sets import kept_apart, load_problems
 from reasoning_from_scratch.text import read_lines
@@ -73,9 +73,31 @@ def test_a_file_of_ones_own_is_evaluated_on_its_own_share(world, source, capsys)
     assert seen and {texts[name] for name in seen} <= {p.problem for p in rest}
 
 
+@pytest.mark.parametrize("source", ["ten.jsonl", "ten.csv", "ten.py:problems"])
+def test_ten_problems_are_measured_although_none_can_be_spared(world, source, capsys):
+    rows = [{"problem": p.problem, "answer": p.answer} for p in many(10)]
+    (world / "ten.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [f"{row['problem']},{row['answer']}\n" for row in rows]
+    (world / "ten.csv").write_text("problem,answer\n" + "".join(lines))
+    (world / "ten.py").write_text(f"def problems():\n    yield from {rows!r}\n")
+    words = ["train", "--model", f"{world}/tiny-toy", "--problems", f"{world}/{source}", *SHORT]
+    assert commands([*words, "--out", f"{world}/run"]) == 0
+    (said,) = [x for x in capsys.readouterr().err.splitlines() if "is measured on" in x]
+    assert said.startswith(f"{source} is measured on the problems that it trains on")
+    assert "takes about 50" in said
+    last = read_lines(world / "run" / "metrics.jsonl")[-1]
+    assert last["eval_problems"] == 10 and f"{source}/env/all/correct" in last
+    assert commands(["evaluate", "--model", f"{world}/run", "--max-new-tokens", "4"]) == 0
+    assert f"{source}, 10 problems" in capsys.readouterr().out
+    with pytest.raises(UserError, match="takes about 50: measure on all of them") as refused:
+        load_problems(f"{world}/{source}@held-out")
+    assert "do not evaluate" not in str(refused.value)
+
+
 def asked_of(config, folder):
     """What the run trains on, and by name what it is evaluated on."""
-    problems, sets = open_problems(resolved(config), toy_tokenizer(folder), 512)
+    config = resolved(config)
+    problems, sets = open_problems(config, all_sets(config), toy_tokenizer(folder), 512)
     return [problem.problem for problem in problems], sets
 
 

@@ -1,9 +1,16 @@
 """README.md of a save: what it says, what it does not tell, and that people may change it."""
 
+import json
+import shlex
+
 from toy import toy_run
 
+from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import Asked, Problem, problem_prompt
 from reasoning_from_scratch.run.model_card import model_card
+from reasoning_from_scratch.run.options import configure
 
 
 def test_the_card_of_a_save(run, tmp_path):
@@ -15,6 +22,51 @@ def test_the_card_of_a_save(run, tmp_path):
     assert f"Held-out accuracy: {accuracy:.1%} of 8 problems of" in text and "95 % interval" in text
     assert "rfs train --recipe grpo --model tiny-toy-" in text and str(tmp_path) not in text
     assert "not measured at this step" in model_card(TrainConfig(steps=9), "mine", 3, 24, {})
+
+
+def test_the_card_names_every_setting_that_changes_weights():
+    config = configure(
+        "dr_grpo",
+        reward="/home/me/tasks/mine.py:reward",
+        reward_parts={"correct": 1.0, "format": 0.5},
+        prompt="shots.txt",
+        stop="\n\n",
+        temperature=0.8,
+        drop_uniform_groups=False,
+        eval_every=5,
+        save_every=7,
+        log_path="runs/x",
+    )
+    text = model_card(config, "mine", 3, 24, {}, prompt="Q: {problem}\nA:")
+    (command,) = [line for line in text.splitlines() if line.startswith("rfs train --recipe")]
+    for words in (
+        "--recipe dr_grpo",
+        "--reward mine.py:reward",
+        "--reward-parts correct=1 format=0.5",
+        "--prompt shots.txt",
+        r"--stop '\n\n'",
+        "--temperature 0.8",
+        "--no-drop-uniform-groups",
+    ):
+        assert words in command
+    for words in ("/home/me", "--advantage", "--eval-every", "--save-every", "--log-path"):
+        assert words not in command  # a folder, what the recipe sets, what is only recorded
+    parsed = parse_flags(shlex.split(command.replace("shots.txt", "plain"))[2:])
+    assert (parsed.stop, parsed.temperature) == (r"\n\n", 0.8)
+
+
+def test_the_example_on_the_card_asks_as_in_training(run, tmp_path, monkeypatch, capsys):
+    place = run.folder / "checkpoints" / "000006"
+    code = (place / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(place)
+    made: dict = {}
+    exec(code, made)
+    asked = Asked(**json.loads((place / "prompt.json").read_text()))
+    assert made["text"] == asked.prompt.replace("{problem}", "What is 6 * 7?")
+    _, tokenizer = load_model_and_tokenizer(place)
+    ours = tokenizer.encode(problem_prompt(Problem("", "What is 6 * 7?", "")))
+    assert made["ids"]["input_ids"][0].tolist() == ours
+    assert capsys.readouterr().out.strip()
 
 
 def test_the_card_counts_what_was_sampled_or_learned(tmp_path):

@@ -150,6 +150,16 @@ def test_an_answer_ends_with_each_token_that_the_model_lists(folder, path):
     assert 0 < len(text) < len(whole) and text == whole.split(stop)[0]
 
 
+@pytest.mark.parametrize("path", [in_training, in_evaluation, in_probes, in_chat])
+def test_an_answer_ends_at_a_text_of_the_users_choice(folder, path):
+    _, whole = path(*load_model_and_tokenizer(folder), folder)
+    stop = whole[7:12]  # parts of several tokens
+    model, tokenizer = load_model_and_tokenizer(folder)
+    tokenizer.end_answers_at(stop)
+    _, text = path(model, tokenizer, folder)
+    assert text == whole.partition(stop)[0] != whole
+
+
 @pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}], ids=["weights", "lora"])
 def test_a_run_hands_on_the_tokenizers_files_wherever_they_came_from(folder, tmp_path, changes):
     """The user's folder, gone by the time of the save; then, resumed, the run's own first save."""

@@ -19,7 +19,7 @@ from toy import (
 from reasoning_from_scratch.files.saved_models import evaluations_in, with_final
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
-from reasoning_from_scratch.run.chosen_problems import open_problems
+from reasoning_from_scratch.run.chosen_problems import all_sets, open_problems
 from reasoning_from_scratch.run.evaluations import eval_metrics
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.training_run import gap_to_sampler
@@ -247,7 +247,8 @@ def test_each_set_has_its_name_in_metrics_pages_and_the_report(more):
 def test_every_set_is_put_with_the_prompt_of_the_run(more):
     names = ["tiny-test", str(more / "more.jsonl")]
     config = toy_config(more / "run", prompt="question", eval_every=1, eval_problems=names)
-    problems, sets = open_problems(resolved(config), toy_tokenizer(more), 512)
+    config = resolved(config)
+    problems, sets = open_problems(config, all_sets(config), toy_tokenizer(more), 512)
     assert sets.keys() == {"tiny-test", "more.jsonl"}
     for problem in (*problems, *(one for held_out in sets.values() for one in held_out)):
         assert problem_prompt(problem) == problem.problem

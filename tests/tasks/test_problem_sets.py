@@ -92,9 +92,42 @@ def test_a_named_set_is_the_file_here_unless_another_is_given(tmp_path, monkeypa
 
 @pytest.mark.parametrize("name, nearest", [("gsm8", "gsm8k"), ("Tiny", "tiny")])
 def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
-    with pytest.raises(UserError, match=f"did you mean '{nearest}'") as error:
+    with pytest.raises(UserError, match=f"did you mean '{nearest}'"):
         load_problems(name)
+    with pytest.raises(UserError, match="unknown problem set 'zzz'") as error:
+        load_problems("zzz")
     assert all(known in str(error.value) for known in PROBLEM_SETS)
+
+
+def test_a_table_from_a_spreadsheet(tmp_path):
+    """Also with semicolons, as spreadsheets write it where a comma is part of a number."""
+    for comma in ",;\t":
+        path = tmp_path / "mine.csv"
+        rows = [
+            ["problem", "answer", "level"],
+            ['"How many, in all?"', "42", ""],
+            ["p", "1/2", "3"],
+        ]
+        path.write_text("\ufeff" + "\r\n".join(comma.join(row) for row in rows), encoding="utf-8")
+        first, second = load_problems(str(path))
+        assert first == Problem("mine/0", "How many, in all?", "42")
+        assert second == Problem("mine/1", "p", "1/2", level="Level 3")
+        assert second.where == f"mine/1 ({path}, line 3)"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("problem,answer\nHow many, in all?,42\n", "line 2: more cells .* in quotes"),
+        ("task,answer\np,42\n", "line 2: the field 'problem' .*there is task, answer"),
+        ("problem,answer\np,\n", "line 2: the field 'answer'"),
+        ("problem,answer\n", "holds no problems"),
+    ],
+)
+def test_a_bad_table_is_told_in_one_line(tmp_path, text, message):
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(UserError, match=message):
+        load_problems(str(tmp_path / "bad.csv"))
 
 
 GOOD = json.dumps(MATH_ROW).encode() + b"\n"
