@@ -20,6 +20,7 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.run.folder import FolderLock
 from reasoning_from_scratch.serve.body import NoSuchThing, TooLarge
+from reasoning_from_scratch.serve.data import STANDS_IN
 from reasoning_from_scratch.serve.models import Models
 from reasoning_from_scratch.serve.openai import OpenAI
 from reasoning_from_scratch.serve.options import HERE, ServeOptions
@@ -49,7 +50,7 @@ def build(options: ServeOptions) -> Starlette:
         options.keep_samplers,
     )
     worker = Worker(FAST, options.rows)
-    tinker = Tinker(models, worker, options.seed)
+    tinker = Tinker(models, worker, options.seed, options.stability == "importance")
     words = OpenAI(models, worker, options.seed)
     page = Page(tinker)
 
@@ -202,8 +203,10 @@ def listen(options: ServeOptions) -> socket.socket:
 def words_at_start(options: ServeOptions, port: int) -> list[str]:
     here = f"http://{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
     key = "your key" if options.key else "tml-local"
+    stands_in = [f"stable_reinforce: {STANDS_IN}"] if options.stability == "importance" else []
     return [
         f"{', '.join(options.named())}: look at {here}",
+        *stands_in,
         f"Tinker's client:  export TINKER_BASE_URL={here} TINKER_API_KEY={key}",
         f"OpenAI's client:  export OPENAI_BASE_URL={here}/v1 OPENAI_API_KEY={key}",
     ]

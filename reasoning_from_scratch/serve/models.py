@@ -25,8 +25,10 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.weights import (
+    base_of,
     load_model_and_tokenizer,
     load_weights,
+    model_folder,
     save_hf_folder,
 )
 from reasoning_from_scratch.optim.adamw import AdamW
@@ -55,6 +57,12 @@ class Base:
     @property
     def tokenizer(self):
         return self.policy.tokenizer
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """Where transformers finds this model's tokenizer; empty if the model is a bare file."""
+        folder = model_folder(base_of(self.where) or self.where).absolute()
+        return str(folder) if (folder / "tokenizer.json").is_file() else ""
 
     @property
     def context(self) -> int:

@@ -28,7 +28,14 @@ from starlette.routing import Route
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.sampling import Rollout, stream_key
 from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body, read_bytes
-from reasoning_from_scratch.serve.data import as_output, check_tokens, loss_of, rollouts_of
+from reasoning_from_scratch.serve.data import (
+    NO_STABLE_REINFORCE,
+    STAND_IN,
+    as_output,
+    check_tokens,
+    loss_of,
+    rollouts_of,
+)
 from reasoning_from_scratch.serve.messages import (
     LossRequest,
     Numbered,
@@ -50,6 +57,7 @@ from reasoning_from_scratch.serve.models import (
     total_size,
     training_only,
 )
+from reasoning_from_scratch.serve.options import HERE
 from reasoning_from_scratch.serve.promises import Promises, done
 from reasoning_from_scratch.serve.prompts import MOST_NUMBERS, Known, Wanted, as_rollout, look_at
 from reasoning_from_scratch.serve.watch import Call, Watch, loss_at
@@ -103,8 +111,11 @@ class Queue:
 class Tinker:
     """The calls of Tinker's client."""
 
-    def __init__(self, models: Models, worker: Worker, seed: int = 0) -> None:
+    def __init__(
+        self, models: Models, worker: Worker, seed: int = 0, stable_stands_in: bool = False
+    ) -> None:
         self.models, self.worker, self.seed = models, worker, seed
+        self.stable_stands_in = stable_stands_in  # for stable_reinforce: data.STAND_IN
         self.promises, self.watch = Promises(), Watch()
         self.sessions: dict[str, Session] = {}
         self.queues: dict[str, Queue] = {}
@@ -346,7 +357,9 @@ class Tinker:
         if trained is None:
             raise NoSuchThing(f"model {model_id!r} has not been created yet")
         name, rank = trained.base.name, trained.lora.rank
-        data = {"model_name": name, "arch": "qwen3", "tokenizer_id": name}
+        # A client on this machine can open the folder; to others the name is all there is to say.
+        folder = trained.base.tokenizer_folder if is_from_here(request) else ""
+        data = {"model_name": name, "arch": "qwen3", "tokenizer_id": folder or name}
         about = {"type": "get_info", "model_id": model_id, "model_name": name, "model_data": data}
         return JSONResponse(about | {"is_lora": rank > 0, "lora_rank": rank or None})
 
@@ -384,10 +397,13 @@ class Tinker:
     def passes(self, asked: LossRequest, trained: Trained) -> bytes:
         """In the worker's thread: the loss of some data, and unless `forward_only` its gradient."""
         policy, base = trained.policy, trained.base
-        loss = loss_of(asked.loss, asked.config)
+        name = asked.loss
+        if name == "stable_reinforce" and self.stable_stands_in:
+            name = STAND_IN
+        loss = loss_of(name, asked.config)
         if not asked.data:
             raise UserError("the request has no data")
-        parts = rollouts_of(asked.data, asked.loss, base.vocabulary, base.context)
+        parts = rollouts_of(asked.data, name, base.vocabulary, base.context)
         rollouts = [rollout for part in parts for rollout in part]
         found: list[torch.Tensor] = [torch.empty(0)] * len(rollouts)
         if asked.forward_only:
@@ -658,8 +674,8 @@ class Tinker:
         most = given.integer("max_tokens", 0, 2**31, room)
         likely = body.integer("topk_sample_logprobs", 0, 1000, 0)
         request = Request(policy, prompt, keys, max(1, most), **params, likely=likely)
-        if body.yes("record_stability_info"):
-            raise UserError("stability information is recorded by Tinker's own samplers only")
+        if body.yes("record_stability_info") and not self.stable_stands_in:
+            raise UserError(NO_STABLE_REINFORCE)
         wanted = Wanted(
             body.integer("topk_prompt_logprobs", 0, 1000, 0),
             targets_of(body, len(prompt), sampler.base.vocabulary),
@@ -742,6 +758,11 @@ class Tinker:
 
 
 # --- reading
+
+
+def is_from_here(request: HttpRequest) -> bool:
+    """Whether the client runs on this machine."""
+    return request.client is not None and request.client.host in HERE
 
 
 def lora_of(body: Body) -> Lora:

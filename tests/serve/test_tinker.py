@@ -3,6 +3,7 @@
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from reasoning_from_scratch import Sampling, generate, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.files.weights import shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
@@ -18,6 +20,9 @@ from reasoning_from_scratch.serve.messages import Datum
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 pytest.importorskip("starlette", reason="needs the extra serve")
+
+from reasoning_from_scratch.serve.tinker import is_from_here
+
 tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
 types = tinker.types
 
@@ -458,6 +463,56 @@ def test_a_call_whose_turn_never_comes_ends_with_the_model(server, client):
     assert httpx.post(f"{api}/unload_model", json=asked).is_success
     told = httpx.post(f"{api}/retrieve_future", json=late, timeout=30)
     assert "was unloaded" in told.text
+
+
+def stable(service):
+    """What the cookbook's rl_loop does by default, with one rewarded answer: its loss."""
+    client = service.create_lora_training_client("tiny", rank=0).result()
+    sampler = client.save_weights_and_get_sampling_client(record_stability_info=True).result()
+    asked = types.SamplingParams(max_tokens=20)
+    (found,) = sampler.sample(inputs(PROMPTS[0]), 1, asked).result().sequences
+    tokens, logprobs = list(found.tokens), list(found.logprobs)
+    read = [
+        types.PromptProvenanceSpan(sequence_id=found.sequence_id, length=len(PROMPTS[0])),
+        types.SampledProvenanceSpan(sequence_id=found.sequence_id, length=len(tokens) - 1),
+    ]
+    learned = [
+        types.PromptProvenanceSpan(
+            sequence_id=found.sequence_id, offset=1, length=len(PROMPTS[0]) - 1
+        ),
+        types.SampledProvenanceSpan(sequence_id=found.sequence_id, length=len(tokens)),
+    ]
+    one = datum(PROMPTS[0], tokens, logprobs, 1.0)
+    losses = [
+        client.forward_backward([data], loss).result().metrics["loss:sum"]
+        for data, loss in (
+            (one.with_provenance(model_input=read, loss_fn_inputs=learned), "stable_reinforce"),
+            (one, "importance_sampling"),
+        )
+    ]
+    return client.model_id, losses
+
+
+def test_stable_reinforce_names_its_remedy_or_has_a_stand_in(server, service, monkeypatch):
+    with pytest.raises(tinker.BadRequestError, match="set loss_fn=importance_sampling in your pro"):
+        stable(service)
+    assert "stable_reinforce" not in httpx.get(server.address).text
+    monkeypatch.setattr(server.tinker, "stable_stands_in", True)
+    model_id, (found, expected) = stable(service)
+    assert found == pytest.approx(expected, abs=1e-6)
+    page = httpx.get(f"{server.address}/models/{model_id}/calls/1").text
+    named = "stable_reinforce, computed as importance_sampling (--stability importance)"
+    assert named in page and "computed as importance_sampling" in httpx.get(server.address).text
+    assert named not in httpx.get(f"{server.address}/models/{model_id}/calls/2").text
+
+
+def test_its_tokenizer_is_the_folder_for_who_can_open_it(server, client):
+    pytest.importorskip("transformers")
+    assert client.get_tokenizer().encode("What is 3 * 14?") == TOKENIZER.encode("What is 3 * 14?")
+    folder = shipped_checkpoint("tiny").absolute()
+    assert client.get_info().model_data.tokenizer_id == str(folder)
+    elsewhere = SimpleNamespace(client=SimpleNamespace(host="192.0.2.1"))
+    assert not is_from_here(elsewhere)
 
 
 def test_a_gradient_does_not_outlive_the_weights_it_is_of(client):
