@@ -36,6 +36,7 @@ from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_state, m
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.serve.body import NoSuchThing
 from reasoning_from_scratch.text import append, as_lines, read_values
 
 TRAINING, SAMPLING, EXTERNAL = "weights", "sampler_weights", "external_weights"
@@ -287,7 +288,7 @@ class Models:
 
     def base(self, name: str) -> Base:
         if name not in self.bases:
-            raise unknown_name("model", name, self.bases)
+            raise NoSuchThing(str(unknown_name("model", name, self.bases)))
         return self.bases[name]
 
     # -- trained models
@@ -315,7 +316,7 @@ class Models:
 
     def folder_of(self, model_id: str) -> Path:
         if not MODEL_ID.fullmatch(model_id):
-            raise UserError(f"there is no model {model_id!r}")
+            raise NoSuchThing(f"there is no model {model_id!r}")
         return self.folder / model_id.replace(":", "-")
 
     def known_ids(self) -> list[str]:
@@ -329,7 +330,7 @@ class Models:
         """What was recorded about a model when it was created."""
         served = read_values(self.folder_of(model_id) / "config.json").get("served")
         if not served:
-            raise UserError(f"there is no model {model_id}")
+            raise NoSuchThing(f"there is no model {model_id}")
         return served
 
     def release(self, model_id: str) -> Trained | None:
@@ -356,7 +357,9 @@ class Models:
         for saved in saved_in(folder):
             if (saved.kind, saved.name) == (kind, name):
                 return about, folder / "checkpoints" / f"{saved.batch:06d}"
-        raise UserError(f"there is no save {path}: it was never made, was deleted, or has expired")
+        raise NoSuchThing(
+            f"there is no save {path}: it was never made, was deleted, or has expired"
+        )
 
     def saves_of(self, model_id: str) -> list[Saved]:
         self.about(model_id)

@@ -4,7 +4,8 @@ import torch
 
 TINY_CONFIG = {
     "vocab_size": 1024,
-    "context_length": 512,
+    # Its training texts are shorter than 200 tokens; longer prompts are read, but not understood.
+    "context_length": 2048,
     "emb_dim": 256,
     "n_heads": 4,
     "n_layers": 4,

@@ -68,7 +68,7 @@ def test_paths_and_bodies_that_are_none(client):
     for name in ("../../etc/passwd", "a:train:0/../..", "x:train:1"):
         assert client.get(f"/api/v1/training_runs/{name}").status_code in (400, 404)
         path = {"tinker_path": f"tinker://{name}/weights/a"}
-        assert client.post("/api/v1/weights_info", json=path).status_code == 400
+        assert client.post("/api/v1/weights_info", json=path).status_code in (400, 404)
 
 
 # --- a fuzz of all routes

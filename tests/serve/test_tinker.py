@@ -290,7 +290,7 @@ def test_what_is_wrong_reaches_the_client_as_a_sentence(service, sampler, client
     with pytest.raises(tinker.BadRequestError, match="LoRA goes on attention, on the MLP"):
         service.create_lora_training_client("tiny", train_mlp=False, train_attn=False).result()
     for ids, message in (([5000], "outside of the model's vocabulary"), ([], "has no tokens"),
-                         ([1] * 600, "600 tokens; the model reads 512")):  # fmt: skip
+                         ([1] * 2100, "2100 tokens; the model reads 2048")):  # fmt: skip
         with pytest.raises(tinker.BadRequestError, match=message):
             sampler.sample(inputs(ids), 1, types.SamplingParams()).result()
     data = rl_data(sampler, 1)
