@@ -18,11 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
+from urllib.parse import urlencode
 
 import numpy as np
 import torch
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from reasoning_from_scratch.errors import UserError
@@ -136,6 +138,7 @@ class Tinker:
             ("POST", "create_session"): self.create_session,
             ("POST", "session_heartbeat"): self.session_heartbeat,
             ("GET", "sessions"): self.list_sessions,
+            ("POST", "sessions/search"): self.search_sessions,
             ("GET", "sessions/{session_id}"): self.get_session,
             ("POST", "sessions/{session_id}/finish"): self.finish_session,
             ("POST", "create_model"): self.create_model,
@@ -158,6 +161,8 @@ class Tinker:
             ("GET", "checkpoints"): self.list_all_checkpoints,
             ("DELETE", save): self.delete_checkpoint,
             ("PUT", save + "/ttl"): self.set_checkpoint_ttl,
+            ("GET", save + "/external_weights_urls"): self.external_weights_urls,
+            ("GET", save + "/files/{file}"): self.checkpoint_file,
         }
         return [
             Route(f"/api/v1/{path}", call, methods=[method])
@@ -219,6 +224,34 @@ class Tinker:
 
     async def list_sessions(self, _: HttpRequest) -> Response:
         return JSONResponse({"sessions": list(self.sessions)})
+
+    async def search_sessions(self, request: HttpRequest) -> Response:
+        """Of the open sessions those that fit, the newest first; those that ended are not kept."""
+        body = await read_body(request)
+        last = body.part("cursor", {}).maybe_text("last_session_id")
+        limit = body.integer("limit", 1, 200, 50)
+        found = [session for session in self.sessions.values() if fits(session, body)]
+        found.sort(key=lambda session: (session.began, session.id), reverse=True)
+        ids = [session.id for session in found]
+        first = ids.index(last) + 1 if last in ids else 0
+        rows = [self.session_row(session) for session in found[first : first + limit]]
+        more = rows and len(found) > first + limit
+        keys = {"last_created_at": "created_at", "last_session_id": "session_id"}
+        cursor = {key: rows[-1][name] for key, name in keys.items()} if more else None
+        return JSONResponse({"sessions": rows, "next_cursor": cursor})
+
+    def session_row(self, session: Session) -> dict:
+        trained = [self.models.trained[i] for i in session.models if i in self.models.trained]
+        return {
+            "session_id": session.id,
+            "created_at": as_time(session.began),
+            "owner": "you",
+            "project_id": "here",
+            "status": {"type": "active"},
+            "checkpoints_count": sum(len(one.saved()) for one in trained),
+            "display_name": session.name,
+            "user_metadata": session.metadata,
+        }
 
     async def get_session(self, request: HttpRequest) -> Response:
         session = self.session(request.path_params["session_id"])
@@ -606,6 +639,24 @@ class Tinker:
         changed.result()
         return JSONResponse({})
 
+    async def external_weights_urls(self, request: HttpRequest) -> Response:
+        """Where `tinker checkpoint download` finds each file of a save."""
+        path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
+        _, place = self.models.place_of(path)
+        here = str(request.url).partition("?")[0].removesuffix("/external_weights_urls")
+        # A download sends no headers: the key, which the server may want, goes into the address.
+        key = urlencode({"key": request.headers.get("x-api-key", "")})
+        urls = {name: f"{here}/files/{name}?{key}" for name in names_in(place)}
+        return JSONResponse({"urls": urls, "expires": as_time(time.time() + HOUR)})
+
+    async def checkpoint_file(self, request: HttpRequest) -> Response:
+        path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
+        _, place = self.models.place_of(path)
+        name = request.path_params["file"]
+        if name not in names_in(place):
+            raise NoSuchThing(f"{path} has no file {name!r}")
+        return FileResponse(place / name)
+
     # -- sampling
 
     async def create_sampling_session(self, request: HttpRequest) -> Response:
@@ -760,6 +811,21 @@ class Tinker:
 # --- reading
 
 
+def fits(session: Session, body: Body) -> bool:
+    """Whether a search means this session; with an id and a name, either is enough."""
+    notes = body.metadata("user_metadata") or {}
+    known = session.metadata or {}
+    if any(known.get(key) != value for key, value in notes.items()):
+        return False
+    statuses = body.parts("statuses") if body.has("statuses") else []
+    if statuses and "active" not in [status.text("type") for status in statuses]:
+        return False
+    id, name = body.maybe_text("session_id"), body.maybe_text("display_name")
+    has_name = (session.name or "").lower()
+    named = name and all(word in has_name for word in name.lower().split())
+    return bool(session.id == id or named or (id is None and name is None))
+
+
 def is_from_here(request: HttpRequest) -> bool:
     """Whether the client runs on this machine."""
     return request.client is not None and request.client.host in HERE
@@ -889,6 +955,10 @@ def targets_of(body: Body, length: int, vocabulary: int) -> np.ndarray | None:
 
 
 # --- writing
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
 def path_of(model_id: str, saved: Saved) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -265,13 +266,76 @@ def test_saves_are_listed_and_deleted(server, service, client):
     left = rest.list_checkpoints(client.model_id).result().checkpoints
     assert {c.checkpoint_id for c in left} == set(found) - {"weights/gone"}
     assert all(c.expires_at is None for c in left)
-    with pytest.raises(tinker.BadRequestError, match="there is no save"):
+    with pytest.raises(tinker.NotFoundError, match="there is no save"):
         service.create_training_client_from_state(gone).result()
+    for path in (gone, gone.replace("train:0", "train:7"), "tinker://x/weights/y"):
+        with pytest.raises(tinker.NotFoundError, match="there is no"):
+            rest.delete_checkpoint_from_tinker_path(path).result()
     run = rest.get_training_run(client.model_id).result()
     assert run.is_lora and run.lora_rank == 4 and run.last_checkpoint.tinker_path == kept
     assert client.model_id in [
         r.training_run_id for r in rest.list_training_runs().result().training_runs
     ]
+
+
+def test_a_save_is_downloaded_with_the_clients_command(server, client, tmp_path, monkeypatch):
+    from click.testing import CliRunner
+    from tinker.cli.__main__ import main_cli
+
+    learn(client)
+    path = client.save_state("kept").result().path
+    monkeypatch.setenv("TINKER_BASE_URL", server.address)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-test")
+    found = CliRunner().invoke(main_cli, ["checkpoint", "download", path, "-o", str(tmp_path)])
+    assert found.exit_code == 0, found.output
+    (config,) = tmp_path.rglob("config.json")
+    model, _ = load_model_and_tokenizer(config.parent)
+    sampler = client.save_weights_and_get_sampling_client().result()
+    logprobs = model(torch.tensor([PROMPTS[0]]))[0].log_softmax(-1).detach()
+    own = logprobs[:-1].gather(-1, torch.tensor(PROMPTS[0][1:])[:, None])[:, 0].tolist()
+    theirs = sampler.compute_logprobs(inputs(PROMPTS[0])).result()[1:]
+    assert theirs == pytest.approx(own, abs=1e-4)
+    name = path.removeprefix("tinker://").partition("/")[0]
+    missing = f"api/v1/training_runs/{name}/checkpoints/weights/kept/files/..%2Fconfig.json"
+    assert httpx.get(f"{server.address}/{missing}").status_code == 404
+
+
+def test_open_sessions_are_found(server):
+    search = f"{server.address}/api/v1/sessions/search"
+    with (
+        tinker.ServiceClient(
+            base_url=server.address,
+            api_key="tml-test",
+            display_name="My nightly run",
+            user_metadata={"a": "b"},
+        ) as named,
+        tinker.ServiceClient(base_url=server.address, api_key="tml-test") as other,
+    ):
+        for one in (named, other):  # a session begins with what is first asked of it
+            one.create_sampling_client(base_model="tiny").result()
+        rest = tinker.RestClient(base_url=server.address, api_key="tml-test")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = [
+                rest.search_sessions(types.SessionSearchRequest(**asked)).result()
+                for asked in (
+                    dict(display_name="NIGHTLY my"),
+                    dict(user_metadata={"a": "b"}),
+                    dict(display_name="daily"),
+                    dict(user_metadata={"a": "c"}),
+                    dict(statuses=[{"type": "failed"}]),
+                )
+            ]
+        names = [[session.display_name for session in page.sessions] for page in found]
+        assert names == [["My nightly run"]] * 2 + [[]] * 3
+        assert found[0].sessions[0].status.type == "active"
+        everything = httpx.post(search, json={}).json()["sessions"]
+        one_by_one, cursor = [], None
+        while cursor or not one_by_one:
+            page = httpx.post(search, json={"limit": 1, "cursor": cursor}).json()
+            one_by_one += page["sessions"]
+            cursor = page["next_cursor"]
+        assert one_by_one == everything and len(everything) > 1
 
 
 def test_a_save_expires(server, client):
@@ -285,7 +349,7 @@ def test_a_save_expires(server, client):
 
 
 def test_what_is_wrong_reaches_the_client_as_a_sentence(service, sampler, client):
-    with pytest.raises(tinker.BadRequestError, match="did you mean 'tiny'"):
+    with pytest.raises(tinker.NotFoundError, match="did you mean 'tiny'"):
         service.create_lora_training_client("tini").result()
     with pytest.raises(tinker.BadRequestError, match="LoRA goes on attention, on the MLP"):
         service.create_lora_training_client("tiny", train_mlp=False, train_attn=False).result()
