@@ -48,6 +48,7 @@ from reasoning_from_scratch.serve.said import (
     thinks_already,
     thought_and_answer,
     tool_calls,
+    with_call_ended,
 )
 from reasoning_from_scratch.serve.worker import Request, Stops, Worker
 from reasoning_from_scratch.tokenizer import model_stop_ids
@@ -209,9 +210,8 @@ class OpenAI:
         base, policy = await self.found(model)
         tools = tools_of(body)
         text = conversation(body, base, tools)
-        thinking, begun = thinks_already(text), ""
-        if names := called_by_choice(body, base, tools):
-            begun, thinking = call_begun(names, thinking), False
+        thinking, chosen = thinks_already(text), called_by_choice(body, base, tools)
+        begun = call_begun(chosen, thinking) if chosen else ""
         prompt = base.tokenizer.encode(text + begun, chat_wrapped=False)
         check_tokens(prompt, "the conversation", base.vocabulary, base.context)
         room = max(1, base.context - len(prompt))
@@ -548,25 +548,26 @@ def tools_of(body: Body) -> list[dict] | None:
     return None if body.values.get("tool_choice") == "none" else tools or None
 
 
-def called_by_choice(body: Body, base: Base, tools: list[dict] | None) -> list[str]:
-    """The tools one of which the answer must call; none if that is left to the model."""
+def called_by_choice(body: Body, base: Base, tools: list[dict] | None) -> list[dict]:
+    """The functions one of which the answer must call; none if that is left to the model."""
     choice = body.values.get("tool_choice")
     if choice in (None, "auto", "none"):
         return []
     try:
-        names = [tool["function"]["name"] for tool in tools or []]
+        chosen = [tool["function"] for tool in tools or []]
+        names = {function["name"] for function in chosen}
         if choice != "required":
-            names = [name for name in names if name == choice["function"]["name"]]
+            chosen = [one for one in chosen if one["name"] == choice["function"]["name"]]
     except (KeyError, TypeError):
-        names = []
-    if not (names and all(isinstance(name, str) for name in names)):
+        chosen, names = [], set()
+    if not (chosen and all(isinstance(name, str) for name in names)):
         raise body.wrong("tool_choice", "auto, none, required, or one of the functions in tools")
     if CALL_BEGINS.strip() not in template_of(base.tokenizer):
         raise UserError(
             f"tool_choice {json.dumps(choice)} needs a model that writes its calls as "
             f"{CALL_BEGINS.strip()}, as Qwen3 does: for {base.name} use auto or none"
         )
-    return names
+    return chosen
 
 
 def conversation(body: Body, base: Base, tools: list[dict] | None) -> str:
@@ -684,7 +685,10 @@ def as_message(asked: Asked, text: str, reason: str) -> tuple[dict, str]:
     message: dict = {"role": "assistant", "content": answer, "refusal": None}
     if thought:
         message["reasoning_content"] = thought
-    calls, rest = tool_calls(answer) if asked.tools else ([], answer)
+    calls, rest = [], answer
+    if asked.tools:
+        calls, rest = tool_calls(with_call_ended(answer) if asked.begun else answer)
+        rest = rest if calls else answer
     if calls:
         message["content"] = rest.strip() or None
         message["tool_calls"] = calls[:1] if asked.one_call else calls

@@ -7,7 +7,7 @@ import secrets
 
 THOUGHT, THOUGHT_ENDS = "<think>", "</think>"
 TOOL_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-CALL_BEGINS = "<tool_call>\n"
+CALL_BEGINS, CALL_ENDS = "<tool_call>\n", "</tool_call>"
 
 
 def thinks_already(prompt: str) -> bool:
@@ -58,11 +58,20 @@ def tool_calls(text: str) -> tuple[list[dict], str]:
     return calls, rest
 
 
-def call_begun(names: list[str], inside: bool) -> str:
-    """How an answer begins that must call a tool: one of these, so with a single one its name is
-    written, too. A thought that the prompt has opened is closed first."""
-    name = f'{json.dumps(names[0])}, "arguments": ' if len(names) == 1 else '"'
-    return ("\n</think>\n\n" if inside else "") + CALL_BEGINS + '{"name": ' + name
+def call_begun(tools: list[dict], inside: bool) -> str:
+    """How an answer begins that must call one of these functions: up to its name, or, if there is
+    only one, up to its first argument. The text ends where a token ends that models write: they
+    have seldom seen another cut. A thought that the prompt has opened is closed first."""
+    begun = '{"name": "'
+    if len(tools) == 1:
+        begun += json.dumps(tools[0]["name"])[1:] + ', "arguments": {'
+        begun += '"' if (tools[0].get("parameters") or {}).get("properties") else ""
+    return ("\n</think>\n\n" if inside else "") + CALL_BEGINS + begun
+
+
+def with_call_ended(text: str) -> str:
+    """A call that was begun for the model ends where the answer does, if not before."""
+    return text if CALL_ENDS in text else text + CALL_ENDS
 
 
 class Growing:

@@ -14,7 +14,6 @@ from reasoning_from_scratch.serve.said import (
     call_begun,
     thinks_already,
     thought_and_answer,
-    tool_calls,
 )
 from reasoning_from_scratch.serve.worker import Stops
 from reasoning_from_scratch.tokenizer import A_TOOL
@@ -77,26 +76,41 @@ def test_a_message_that_calls():
     assert "tool_calls" not in message and CALL in message["content"] and reason == "stop"
 
 
-@pytest.mark.parametrize("names", [["look"], ["look", "find"]])
+FIND = {"name": "find", "parameters": {"type": "object", "properties": {"a": {}}}}
+LOOK = A_TOOL["function"]  # it has no arguments
+
+
+@pytest.mark.parametrize(
+    "tools, rest, arguments",
+    [
+        ([LOOK], "}}\n</tool_call>", {}),
+        ([FIND], 'a": 1}}\n</tool_call>', {"a": 1}),
+        ([FIND], 'a": 1}}', {"a": 1}),  # the model forgot to end it
+        ([LOOK, FIND], 'find", "arguments": {"a": 1}}\n</tool_call>', {"a": 1}),
+    ],
+)
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_call_that_is_begun_is_one(names, inside):
+def test_a_call_that_is_begun_is_one(tools, rest, arguments, inside):
     """The model goes on where the text ends; here with what a call still lacks."""
-    begun = call_begun(names, inside)
-    rest = (
-        '{"a": 1}}\n</tool_call>'
-        if len(names) == 1
-        else 'look", "arguments": {"a": 1}}</tool_call>'
-    )
-    (call,), _ = tool_calls(begun + rest)
-    assert call["function"]["name"] == "look"
-    assert json.loads(call["function"]["arguments"]) == {"a": 1}
+    begun = call_begun(tools, inside)
     assert thought_and_answer(begun, inside)[1].startswith("<tool_call>")
-    one = Message(asked([A_TOOL], begun=begun))
-    ids = list(rest.encode())
-    assert not any(one.hear((byte, -1.0, ())) for byte in ids)
-    (piece, _), (_, reason) = one.rest(Rollout(response_ids=ids, finished=True))
-    assert piece["delta"]["tool_calls"][0]["function"]["name"] == "look"
+    message, reason = as_message(
+        asked([A_TOOL], begun=begun, thinking=inside), begun + rest, "stop"
+    )
+    (call,) = message["tool_calls"]
+    assert call["function"]["name"] == tools[-1]["name"] and reason == "tool_calls"
+    assert json.loads(call["function"]["arguments"]) == arguments and message["content"] is None
+    streamed, ids = Message(asked([A_TOOL], begun=begun, thinking=inside)), list(rest.encode())
+    assert not any(streamed.hear((byte, -1.0, ())) for byte in ids)
+    (piece, _), (_, reason) = streamed.rest(Rollout(response_ids=ids, finished=True))
+    assert piece["delta"]["tool_calls"][0]["function"] == call["function"]
     assert reason == "tool_calls"
+
+
+def test_a_call_that_is_begun_and_goes_astray_is_text():
+    begun = call_begun([FIND], False)
+    message, reason = as_message(asked([A_TOOL], begun=begun), begun + "oh", "length")
+    assert message["content"] == begun + "oh" and reason == "length"
 
 
 def chosen(choice, tools=(A_TOOL,), template=CHAT_TEMPLATE + "<tool_call>"):
@@ -107,7 +121,7 @@ def chosen(choice, tools=(A_TOOL,), template=CHAT_TEMPLATE + "<tool_call>"):
 def test_which_tool_must_be_called():
     look = {"type": "function", "function": {"name": "look"}}
     assert [chosen(choice) for choice in (None, "auto", "none")] == [[], [], []]
-    assert chosen("required") == chosen(look) == ["look"]
+    assert chosen("required") == chosen(look) == [LOOK]
     for wrong in ("any", {"type": "function", "function": {"name": "see"}}, {}, 5, ["required"]):
         with pytest.raises(UserError, match="tool_choice is .* but must be auto, none, required"):
             chosen(wrong)
