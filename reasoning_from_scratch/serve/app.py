@@ -32,6 +32,7 @@ from reasoning_from_scratch.text import expanded
 log = logging.getLogger("reasoning_from_scratch")
 
 TIDIED_EVERY = 10.0  # seconds
+NO_KEY_FOR = ("/api/v1/healthz", "/health")  # a supervisor asks these whether the server is up
 
 
 def build(options: ServeOptions) -> Starlette:
@@ -141,7 +142,7 @@ class Door:
         origin = request.headers.get("origin")
         if origin and origin.rpartition("//")[2] != request.headers.get("host"):
             return f"pages of {origin} may not use this server", 403
-        if self.key and request.url.path != "/api/v1/healthz" and not self.has_key(request):
+        if self.key and request.url.path not in NO_KEY_FOR and not self.has_key(request):
             return "the key is missing or wrong: send X-API-Key, or Authorization: Bearer", 401
         return None
 

@@ -4,7 +4,7 @@ import torch
 
 TINY_CONFIG = {
     "vocab_size": 1024,
-    # Its training texts are shorter than 200 tokens; longer prompts are read, but not understood.
+    # Few of its training texts have more than 200 tokens: it reads longer prompts, but to no avail.
     "context_length": 2048,
     "emb_dim": 256,
     "n_heads": 4,

@@ -49,6 +49,7 @@ def test_with_a_key_only_who_has_it(tmp_path):
     options = ServeOptions(log_path=str(tmp_path), device="cpu", host="0.0.0.0", api_key="tml-key")
     with TestClient(build(options)) as client:
         assert client.get("/api/v1/healthz").status_code == 200
+        assert client.get("/health").status_code == 200
         for headers in ({}, {"X-API-Key": "tml-kez"}, {"Authorization": "Bearer x"}):
             assert client.get("/v1/models", headers=headers).status_code == 401
         for headers in ({"X-API-Key": "tml-key"}, {"Authorization": "Bearer tml-key"}):
