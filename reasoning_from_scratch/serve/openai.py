@@ -685,7 +685,8 @@ def as_message(asked: Asked, text: str, reason: str) -> tuple[dict, str]:
     message: dict = {"role": "assistant", "content": answer, "refusal": None}
     if thought:
         message["reasoning_content"] = thought
-    calls, rest = [], answer
+    calls: list[dict] = []
+    rest = answer
     if asked.tools:
         calls, rest = tool_calls(with_call_ended(answer) if asked.begun else answer)
         rest = rest if calls else answer
