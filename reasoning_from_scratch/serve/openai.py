@@ -21,15 +21,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from reasoning_from_scratch.chat_templates import rendered
+from reasoning_from_scratch.chat_templates import GIVEN_TO_TEMPLATES, rendered
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import CHAT_TEMPLATE, TOKENIZER_CONFIG
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.report.tokens import TokenTexts
 from reasoning_from_scratch.sampling import Rollout, stream_key
-from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body
-from reasoning_from_scratch.serve.data import check_tokens
+from reasoning_from_scratch.serve.body import Body, NoSuchThing, beside, read_body
+from reasoning_from_scratch.serve.data import check_tokens, encoded
 from reasoning_from_scratch.serve.messages import Likely
 from reasoning_from_scratch.serve.models import Base, Models
 from reasoning_from_scratch.serve.promises import done
@@ -146,7 +146,7 @@ class OpenAI:
         body = await read_body(request)
         model = body.text("model")
         base, policy = await self.found(model)
-        prompts = prompts_of(body, base)
+        prompts = await beside(body.size, partial(prompts_of, body, base))
         asked = self.read(model, body, base, policy, prompts, default=16)
         asked.likely = body.maybe_integer("logprobs", 0, 20)
         asked.echo = body.yes("echo")
@@ -201,8 +201,7 @@ class OpenAI:
         base, policy = await self.found(model)
         tools = [tool.values for tool in body.parts("tools", 128)] if body.has("tools") else None
         tools = None if body.values.get("tool_choice") == "none" else tools
-        prompt = base.tokenizer.encode(conversation(body, base, tools), chat_wrapped=False)
-        check_tokens(prompt, "the conversation", base.vocabulary, base.context)
+        prompt = await beside(body.size, partial(tokens_of_conversation, body, base, tools))
         room = max(1, base.context - len(prompt))
         asked = self.read(model, body, base, policy, [prompt], default=room)
         asked.tools = tools
@@ -291,7 +290,7 @@ class OpenAI:
             stream = (self.seed, -1 - call, place) if seed is None else (seed, 0, place)
             keys.append(stream_key(*stream, torch.arange(n)).tolist())
         params = {
-            "temperature": body.number("temperature", 0, 100, 1.0),
+            "temperature": body.temperature(),
             "top_p": body.number("top_p", 1e-9, 1, 1.0),
             "top_k": max(0, body.integer("top_k", -1, 2**31, 0)),
             "stops": stops_of(body, base.tokenizer),
@@ -302,7 +301,6 @@ class OpenAI:
         """Waits for all answers, as long as the client does."""
         requests = asked.requests()
         for one in requests:
-            one.max_new_tokens = max(1, one.max_new_tokens)  # 0 means only an echo
             self.worker.sample(one)
         rollouts = []
         try:
@@ -420,13 +418,16 @@ def prompts_of(body: Body, base: Base) -> list[list[int]]:
     several = given if isinstance(given, list) and given else [given]
     if all(type(one) is int for one in several):
         several = [several]
+    if len(several) > MOST_ANSWERS:
+        raise UserError(f"{len(several):,} prompts are too many for one call")
     prompts = []
     for number, one in enumerate(several):
         tokens = isinstance(one, list) and all(type(token) is int for token in one)
         if not (tokens or isinstance(one, str)):
             raise body.wrong("prompt", "a text, tokens, or a list of these")
-        ids = one if tokens else base.tokenizer.encode(one, chat_wrapped=False, begins=True)
-        check_tokens(ids, f"prompt {number}", base.vocabulary, base.context)
+        name, how = f"prompt {number}", (base.tokenizer, base.context)
+        ids = one if tokens else encoded(one, name, *how, begins=True)
+        check_tokens(ids, name, base.vocabulary, base.context)
         prompts.append(ids)
     return prompts
 
@@ -439,6 +440,13 @@ def stops_of(body: Body, tokenizer) -> Stops:
         raise body.wrong("stop", "a text, or a list of texts")
     ids = body.list_of("stop_token_ids", int, 1000) if body.has("stop_token_ids") else []
     return Stops(frozenset(model_stop_ids(tokenizer)) | set(ids), tuple(texts), tokenizer)
+
+
+def tokens_of_conversation(body: Body, base: Base, tools: list | None) -> list[int]:
+    name = "the conversation"
+    prompt = encoded(conversation(body, base, tools), name, base.tokenizer, base.context)
+    check_tokens(prompt, name, base.vocabulary, base.context)
+    return prompt
 
 
 def conversation(body: Body, base: Base, tools: list | None) -> str:
@@ -454,6 +462,8 @@ def conversation(body: Body, base: Base, tools: list | None) -> str:
     template = template_of(base.tokenizer)
     if template:
         settings = body.part("chat_template_kwargs", {}).values
+        if own := sorted(set(settings) & GIVEN_TO_TEMPLATES):
+            raise UserError(f"chat_template_kwargs has {own[0]}, which the call itself decides")
         return rendered(template, messages, base.tokenizer.named_tokens, True, tools, **settings)
     if tools or [message["role"] for message in messages] != ["user"]:
         raise UserError(

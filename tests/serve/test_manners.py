@@ -27,7 +27,7 @@ def client(application):
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setattr("reasoning_from_scratch.serve.app.TIDIED_EVERY", 0.5)
-        with TestClient(application, raise_server_exceptions=False) as one:
+        with TestClient(application, "http://127.0.0.1", raise_server_exceptions=False) as one:
             yield one
 
 
@@ -47,7 +47,7 @@ def test_a_page_from_elsewhere_is_not_let_in(client):
 
 def test_with_a_key_only_who_has_it(tmp_path):
     options = ServeOptions(log_path=str(tmp_path), device="cpu", host="0.0.0.0", api_key="tml-key")
-    with TestClient(build(options)) as client:
+    with TestClient(build(options), "http://127.0.0.1") as client:
         assert client.get("/api/v1/healthz").status_code == 200
         for headers in ({}, {"X-API-Key": "tml-kez"}, {"Authorization": "Bearer x"}):
             assert client.get("/v1/models", headers=headers).status_code == 401

@@ -394,13 +394,15 @@ def test_several_clients_train_at_once(service, sampler):
 
 def test_what_cannot_be_saved_is_kept_and_tried_again(server, caplog):
     models = server.tinker.models
-    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
-        clients = [service.create_lora_training_client("tiny", rank=4).result() for _ in range(2)]
-        for client in clients:
-            learn(client)
-        bad, good = (client.model_id for client in clients)
-        in_the_way = server.folder / bad.replace(":", "-") / "checkpoints"
-        in_the_way.write_text("no folder")
+    service = tinker.ServiceClient(base_url=server.address, api_key="tml-test")
+    clients = [service.create_lora_training_client("tiny", rank=4).result() for _ in range(2)]
+    for client in clients:
+        learn(client)
+    bad, good = (client.model_id for client in clients)
+    in_the_way = server.folder / bad.replace(":", "-") / "checkpoints"
+    in_the_way.write_text("no folder")
+    with pytest.raises(tinker.BadRequestError, match=f"not saved yet.*{bad}: could not save"):
+        service.close("success").result()
     assert f"{bad} is not saved yet, again when the server stops" in caplog.text
     assert good not in models.trained and models.saves_of(good)
     server.tinker.save_all()
