@@ -16,14 +16,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.decoding import CompiledDecoder
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Partner, Rollout, Sampling, SamplingEngine
 from reasoning_from_scratch.serve.open_batch import OpenBatch
 
@@ -34,7 +32,7 @@ log = logging.getLogger("reasoning_from_scratch")
 # batch. A streaming client does not wait while nothing is being sampled.
 JOINS_EVERY = 0.01
 IDLE_BATCHES = 4  # kept ready
-MOST_BATCHES = 8  # being sampled; further temperatures wait for one of them to end
+MOST_BATCHES = 8  # being sampled, each with its cache; further temperatures wait until one ends
 
 
 @dataclass
@@ -274,7 +272,7 @@ class Worker:
                 top_k=request.top_k,
                 sample_rows=self.most_rows,
             )
-            batch = OpenBatch(request.policy.model, asked, self.engine_for(request.policy.model))
+            batch = OpenBatch(request.policy.model, asked, self.sampling)
             self.batches[request.drawn_as] = batch, set()
         self.batches.move_to_end(request.drawn_as)
         return self.batches[request.drawn_as]
@@ -282,14 +280,6 @@ class Worker:
     @property
     def full(self) -> bool:
         return sum(bool(requests) for _, requests in self.batches.values()) >= MOST_BATCHES
-
-    def engine_for(self, model: Qwen3Model) -> SamplingEngine:
-        """The compiled decoder has a copy of the weights, in a layout that is fast: all batches of
-        a model share it. A GPU's recordings belong to one batch."""
-        for batch, _ in self.batches.values():
-            if batch.model is model and isinstance(batch.decoder, CompiledDecoder):
-                return replace(self.sampling, decoder=lambda *_, shared=batch.decoder: shared)
-        return self.sampling
 
     def step(self, name: tuple) -> None:
         batch, requests = self.batches[name]
