@@ -209,9 +209,9 @@ class Trained:
         save_hf_folder(model, self.policy.tokenizer, folder)
 
     def save_on_leaving(self) -> None:
-        """Saves what was learned, because the client or the server goes. A save that stays already
-        holds it, perhaps; one with a time to live, or deleted meanwhile, does not count. A client's
-        own save is not replaced."""
+        """Saves what was learned, because the client or the server goes, unless a save holds it
+        already. One that was deleted, or that has a time to live, does not count. A client's own
+        save is not replaced."""
         if self.moves and not (self.origin and stays(self.origin)):
             name = SAVED_ON_LEAVING
             while self.find(TRAINING, name):
@@ -231,7 +231,8 @@ def record_may_fail(what: str) -> Iterator[None]:
 def saved_in(folder: Path) -> list[Saved]:
     """The saves in the folder of a trained model, without those that have expired."""
     now = time.time()
-    return [saved for saved in ever_saved_in(folder) if not saved.expires or saved.expires > now]
+    saves = ever_saved_in(folder)
+    return [saved for saved in saves if saved.expires is None or saved.expires > now]
 
 
 def ever_saved_in(folder: Path) -> list[Saved]:
@@ -531,9 +532,8 @@ def about_in(folder: Path) -> dict | None:
     if not config.has("served"):
         return None
     served = config.part("served")
-    if served.text("id").replace(":", "-") != folder.name or not MODEL_ID.fullmatch(
-        served.text("id")
-    ):
+    id = served.text("id")
+    if not MODEL_ID.fullmatch(id) or id.replace(":", "-") != folder.name:
         raise served.wrong("id", f"that of {folder.name}")
     served.text("base"), served.number("time", 0, FAR_FUTURE), served.metadata("metadata")
     lora_of(served.part("lora"))
