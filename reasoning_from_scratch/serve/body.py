@@ -20,9 +20,7 @@ from reasoning_from_scratch.text import json_line
 
 MOST_BYTES = 64 * 2**20
 MOST_JSON = 8 * 2**20  # bytes
-MOST_VALUES = (
-    2**20
-)  # in a body of JSON: the tokens of a long prompt, and as many numbers about them
+MOST_VALUES = 2**20  # of a body: the tokens of a long prompt, and a few numbers about each
 MOST_LISTS = 2**17  # and objects: making a million of them takes Python most of a second
 MOST_DEPTH = 64  # of objects and lists within each other
 QUICK = 2**15  # bytes that are read in less than a millisecond
@@ -109,17 +107,13 @@ def parsed(read: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError("the body is not a JSON object")
     if strange:
-        number = (
-            strange[0] if len(strange[0]) <= 40 else f"{strange[0][:20]}... ({len(strange[0])})"
-        )
-        raise BadValues(
-            f"the body has the number {number}: numbers must be finite and of at most 64 bits",
-            values,
-        )
+        number, digits = strange[0], len(strange[0])
+        number = number if digits <= 40 else f"{number[:20]}... ({digits} digits)"
+        why = f"the body has the number {number}: numbers must be finite and of at most 64 bits"
+        raise BadValues(why, values)
     if lists > MOST_DEPTH and not is_flat(values):
-        raise BadValues(
-            f"the body has more than {MOST_DEPTH} lists or objects inside each other", values
-        )
+        why = f"the body has more than {MOST_DEPTH} lists or objects inside each other"
+        raise BadValues(why, values)
     return values
 
 

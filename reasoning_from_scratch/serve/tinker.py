@@ -454,8 +454,8 @@ class Tinker:
                 outputs.append(as_output(rest[: len(part)], datum))
                 rest = rest[len(part) :]
         except Exception:
-            # A sum that is not finite cannot be taken apart: that of the calls before is made anew.
-            policy.redo(policy.since_update[:before])
+            if not asked.forward_only:  # no sum can be taken apart if a part of it is not finite
+                policy.redo(policy.since_update[:before])
             raise
         if not asked.forward_only:
             losses = trained.losses
