@@ -107,8 +107,8 @@ def parsed(read: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError("the body is not a JSON object")
     if strange:
-        number, digits = strange[0], len(strange[0])
-        number = number if digits <= 40 else f"{number[:20]}... ({digits} digits)"
+        number, length = strange[0], len(strange[0])
+        number = number if length <= 40 else f"{number[:20]}... ({length} characters)"
         why = f"the body has the number {number}: numbers must be finite and of at most 64 bits"
         raise BadValues(why, values)
     if lists > MOST_DEPTH and not is_flat(values):

@@ -111,9 +111,9 @@ ADAM = '{"model_id": "%s", "seq_id": %d, "adam_params": {"%s": %s}}'
 @pytest.mark.parametrize(
     "value, says",
     [
-        (DIGITS_400, "the number 10000000000000000000... (400 digits): numbers must be finite"),
+        (DIGITS_400, "the number 10000000000000000000... (400 characters): numbers must be finite"),
         (DIGITS_30, DIGITS_30),
-        ("-" + DIGITS_400, "the number -1000000000000000000... (401 digits)"),
+        ("-" + DIGITS_400, "the number -1000000000000000000... (401 characters)"),
         ("1e999", "the number 1e999: numbers must be finite"),
         ("NaN", "the number NaN: numbers must be finite"),
         ("-Infinity", "the number -Infinity"),
