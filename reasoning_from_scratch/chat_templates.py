@@ -17,6 +17,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from reasoning_from_scratch.errors import UserError
 
+# What `rendered` gives to a template, and its own parameters: no setting may have such a name.
+GIVEN_TO_TEMPLATES = {
+    "template", "messages", "named_tokens", "answer_follows", "tools", "documents",
+    "add_generation_prompt", "bos_token", "eos_token", "unk_token", "pad_token",
+}  # fmt: skip
+
 
 class Generation(Extension):
     """{% generation %} marks what an assistant says, for training; the text stays as it is."""

@@ -163,6 +163,7 @@ class LocalPolicy:
         """Adds the gradient of these rollouts' loss. The loss is a sum over tokens, divided by
         `denominator`, so the split into micro-batches does not matter. `found`, a list as long as
         the rollouts, receives the log-probabilities that `logprobs` would return."""
+        self.check_trains()
         call = rollouts, config, denominator, found
         try:
             sums = self.passes(*call)
@@ -172,9 +173,13 @@ class LocalPolicy:
             self.since_update.append(call)
             return sums
         # Part of a micro-batch's gradient may have been added: redo every call since the update.
+        return self.redo([*self.since_update, call])[-1]
+
+    def redo(self, calls: Sequence[tuple]) -> list[list[Sums]]:
+        """The gradient of these calls of forward_backward, and of no others."""
         self.optimizer.zero_grad()
-        calls, self.since_update = [*self.since_update, call], []
-        return [LocalPolicy.forward_backward(self, *call) for call in calls][-1]
+        self.since_update = []
+        return [LocalPolicy.forward_backward(self, *call) for call in calls]
 
     def passes(
         self,
@@ -201,6 +206,9 @@ class LocalPolicy:
     def optim_step(self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0) -> Moved:
         """7. Update: one step of the optimizer, unless the gradient is not a finite number.
         `denominator` divides the gradient here, if it was not known when the loss was computed."""
+        self.check_trains()
+        if not 0 <= lr < math.inf:
+            raise UserError(f"the learning rate is {lr}, but must be a finite number from 0")
         if denominator != 1:
             for gradient in self.optimizer.gradients():
                 gradient /= denominator
@@ -211,6 +219,18 @@ class LocalPolicy:
         self.optimizer.zero_grad()
         self.since_update = []
         return Moved(norm, finite, self.update_ratio() if finite else None)
+
+    @property
+    def context(self) -> float:
+        """The number of tokens that the model can read."""
+        return getattr(self.model, "cfg", {}).get("context_length", math.inf)
+
+    def check_trains(self) -> None:
+        if self.optimizer is None:
+            raise UserError(
+                "this policy has no optimizer, so it only samples and scores, like every snapshot: "
+                "train the policy that it was taken from"
+            )
 
     def update_ratio(self) -> float | None:
         """How far the step moved the matrices of the blocks, as a share of their size."""
@@ -289,6 +309,9 @@ class LocalPolicy:
 
     def batches(self, rollouts: Sequence[Rollout]) -> Iterator[tuple[list[int], Batch]]:
         """The rollouts in micro-batches, each with the indices of its rows."""
+        longest = max(map(len, rollouts), default=0)
+        if longest - 1 > self.context:  # the last token is predicted, but not read
+            raise UserError(f"a rollout has {longest} tokens; the model reads {self.context}")
         device = self.model.tok_emb.weight.device
         for rows in self.parts(rollouts):
             part = [rollouts[row] for row in rows]

@@ -114,19 +114,24 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
     """One Batch of rollouts, padded on the right with token 0. No real token attends to padding."""
     shape = (len(rollouts), max(map(len, rollouts)))
 
-    def at_responses(values: list[Tensor | None]) -> Tensor | None:
+    def at_responses(name: str, values: list[Tensor | None]) -> Tensor | None:
         """(B, T) with each response's values (T,) in its positions; None if any are missing."""
         if any(line is None for line in values):
             return None
         padded = torch.zeros(shape)
         for row, (rollout, line) in enumerate(zip(rollouts, values, strict=True)):
+            if len(line) != len(rollout.response_ids):  # a single one would be repeated
+                count = len(rollout.response_ids)
+                raise UserError(f"{name}: {len(line)} numbers for an answer of {count} tokens")
             padded[row, len(rollout.prompt_ids) : len(rollout)] = line
         return padded
 
     token_ids = torch.zeros(shape, dtype=torch.long)  # (B, T)
     for row, rollout in enumerate(rollouts):
         token_ids[row, : len(rollout)] = torch.tensor(rollout.prompt_ids + rollout.response_ids)
-    advantages = at_responses([rollout.token_advantages for rollout in rollouts])  # (B, T)
+    advantages = at_responses(
+        "token_advantages", [rollout.token_advantages for rollout in rollouts]
+    )  # (B, T)
     if advantages is None:
         advantages = torch.tensor([rollout.advantage for rollout in rollouts])  # (B,)
     targets = None
@@ -139,12 +144,16 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
     recorded = all(rollout.kept is not None for rollout in rollouts)
     batch = Batch(
         token_ids,
-        mask=at_responses([rollout.sampled_mask() for rollout in rollouts]),
-        old_logprobs=at_responses([torch.tensor(rollout.logprobs) for rollout in rollouts]),
+        mask=at_responses("mask", [rollout.sampled_mask() for rollout in rollouts]),
+        old_logprobs=at_responses(
+            "logprobs", [torch.tensor(rollout.logprobs) for rollout in rollouts]
+        ),
         advantages=advantages,
         lengths=lengths,
-        ref_logprobs=at_responses([rollout.ref_logprobs for rollout in rollouts]),
-        start_logprobs=at_responses([rollout.start_logprobs for rollout in rollouts]),
+        ref_logprobs=at_responses("ref_logprobs", [rollout.ref_logprobs for rollout in rollouts]),
+        start_logprobs=at_responses(
+            "start_logprobs", [rollout.start_logprobs for rollout in rollouts]
+        ),
         kept=[rollout.of_sampled(rollout.kept) for rollout in rollouts] if recorded else None,
         targets=targets,
     )

@@ -250,6 +250,8 @@ def sample_next_token(
 
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
 WORTH_SHARING = 128  # a separate pass for the common beginning must save this many tokens
+# Logits divided by less could be too large for float32. Above 0, it is as good as 0.
+SMALLEST_TEMPERATURE = 1e-30
 NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
 
 
@@ -558,6 +560,11 @@ class RunningBatch:
             self._look_at_rows()
 
 
+def can_divide(temperature: float) -> bool:
+    """Whether logits can be divided by it, or it means the most probable token."""
+    return temperature == 0 or SMALLEST_TEMPERATURE <= temperature < math.inf
+
+
 def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
     """Raise a UserError for what cannot be sampled."""
     if sampling.max_new_tokens is None:
@@ -565,7 +572,7 @@ def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
     for name, good in (
         ("rollouts", sampling.rollouts >= 1),
         ("max_new_tokens", sampling.max_new_tokens >= 1),
-        ("temperature", 0 <= sampling.temperature < math.inf),
+        ("temperature", can_divide(sampling.temperature)),
         ("top_p", 0 < sampling.top_p <= 1),
         ("top_k", sampling.top_k >= 0),
         ("sample_rows", sampling.sample_rows >= 1),

@@ -149,7 +149,7 @@ def scan_lines(path: Path, wanted: Container[int] | None = None) -> tuple[list[d
             try:
                 if line.strip() and (wanted is None or number in wanted):
                     rows.append(finite(dict(json.loads(line)))[0])
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 bad.append(number + 1)
     return rows, bad
 
@@ -172,6 +172,6 @@ def read_values(path: Path) -> dict:
     """The JSON object in a file; an empty one if there is none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,11 @@ class ModelTokenizer:
     def vocab_size(self) -> int:
         """Number of ids; a model's embedding table may be longer (rounded up for speed)."""
         return self._tok.get_vocab_size()
+
+    @cached_property
+    def longest_token(self) -> int:
+        """The most characters that a token may stand for."""
+        return max(map(len, self._tok.get_vocab()))
 
     def encode(
         self, prompt: str, chat_wrapped: bool | None = None, begins: bool = False

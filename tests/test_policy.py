@@ -12,7 +12,7 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
-from reasoning_from_scratch.sampling import PLAIN_ENGINE
+from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout
 from reasoning_from_scratch.trainer import prepared_update, train_step
 
 CONFIG = TrainConfig(max_new_tokens=6, rollouts=4, objective="ppo", epochs=2, micro_batch_tokens=60)
@@ -188,6 +188,49 @@ def test_a_snapshot_stays_as_it_was(policy):
     assert any(
         (a - b).abs().max() > 1e-3 for a, b in zip(now, then.logprobs(rollouts), strict=True)
     )
+
+
+def test_what_no_policy_can_do_is_refused_before_a_weight_moves(policy):
+    _, rollouts = rollouts_of(policy)
+    then, before = policy.snapshot(), weights(policy)
+    for what, says in (
+        (lambda: then.optim_step(1e-3), "has no optimizer"),
+        (lambda: then.forward_backward(rollouts, CONFIG, 12), "has no optimizer"),
+        (lambda: policy.optim_step(float("inf")), "the learning rate is inf"),
+        (lambda: policy.optim_step(float("nan")), "the learning rate is nan"),
+        (lambda: policy.optim_step(-1e-3), "the learning rate is -0.001"),
+        (lambda: policy.load_optimizer(policy.optimizer_state(), -1), "made -1 updates"),
+    ):
+        policy.forward_backward(rollouts, CONFIG, denominator=12)
+        with pytest.raises(UserError, match=says):
+            what()
+        assert same(before, weights(policy)) and policy.optimizer.updates == 0
+
+
+def test_no_more_tokens_are_scored_than_the_model_reads(policy):
+    context = policy.model.cfg["context_length"]
+    policy = Policy(policy.model, policy.optimizer, CONFIG)
+    for count, fits in ((context, True), (context + 1, False)):
+        # The last token is predicted; the model does not read it.
+        long = Rollout(prompt_ids=[1], response_ids=[2] * count, logprobs=[-1.0] * count)
+        for score in (policy.logprobs, lambda one: policy.forward_backward(one, CONFIG, 1)):
+            if fits:
+                score([long])
+                continue
+            with pytest.raises(UserError, match=f"has {count + 1} tokens; the model reads"):
+                score([long])
+
+
+def test_the_gradient_of_some_calls_is_made_anew_without_the_others(policy):
+    _, rollouts = rollouts_of(policy)
+    policy.forward_backward(rollouts[:5], CONFIG, denominator=12)
+    expected = [gradient.clone() for gradient in policy.optimizer.gradients()]
+    calls = list(policy.since_update)
+    policy.forward_backward(rollouts[5:], CONFIG, denominator=float("nan"))
+    policy.redo(calls)
+    assert len(policy.since_update) == 1
+    for one, other in zip(policy.optimizer.gradients(), expected, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_records_of_an_earlier_use_are_not_read_again(policy):

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_config, toy_problems, toy_world
@@ -45,6 +46,18 @@ def test_batch_by_hand():
     first = batch.rows([0])
     assert first.token_ids.tolist() == [[5, 6, 7]] and first.advantages.tolist() == [1]
     assert batch.kept is None and batch.ref_logprobs is None
+
+
+def test_each_token_of_an_answer_has_its_own_number():
+    """One number alone would be taken for all of them."""
+    for name in ("logprobs", "token_advantages", "start_logprobs", "ref_logprobs"):
+        for count in (0, 1, 2, 4):
+            one = rollout([5], [7, 8, 9])
+            setattr(
+                one, name, torch.ones(count).tolist() if name == "logprobs" else torch.ones(count)
+            )
+            with pytest.raises(UserError, match=f"{name}: {count} numbers for an answer of 3"):
+                make_batch([one])
 
 
 def test_kept_sets_follow_their_rows():

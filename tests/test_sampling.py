@@ -453,6 +453,7 @@ def test_damaged_weights_are_named():
         ([[1, VOCAB]], {}, "tokenizer belongs to another model"),
         ([[-1]], {}, "outside of the model's vocabulary"),
         ([[1]], {"temperature": -0.1}, "temperature=-0.1"),
+        ([[1]], {"temperature": 1e-38}, "temperature=1e-38"),
         ([[1]], {"temperature": math.nan}, "temperature=nan"),
         ([[1]], {"top_p": 0.0}, "top_p=0.0"),
         ([[1]], {"top_p": 1.1}, "top_p=1.1"),

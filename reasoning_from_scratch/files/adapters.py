@@ -38,6 +38,8 @@ def add_adapter(model: Qwen3Model, folder: Path, base: str) -> None:
         if not found:
             raise UserError(f"{path} holds {name}, but only LoRA of linear layers is supported")
         halves[found[2]][f"{found[1]}.weight"] = tensor
+    if not halves["A"]:
+        raise UserError(f"{path} has no tensors, so it would change nothing in {base}")
     lora_A, lora_B = (to_our_names(halves[letter]) for letter in "AB")
     layers = model.trf_blocks.named_modules(prefix="trf_blocks")
     linears = {f"{n}.weight": layer for n, layer in layers if isinstance(layer, nn.Linear)}

@@ -158,7 +158,8 @@ def read_index(run: Path) -> list[Save]:
     A save is complete if the file that is written last is there. If it has no line, the run was
     killed before it was written; trainer_state.json has what the line would have said.
     """
-    told = {row["batch"]: row for row in read_lines(run / SAVES_LIST) if "batch" in row}
+    rows = read_lines(run / SAVES_LIST)
+    told = {row["batch"]: row for row in rows if isinstance(row.get("batch"), int)}
     found = []
     for place in (run / "checkpoints").glob("*"):
         if place.name.isdecimal() and (place / "config.json").exists():

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from reasoning_from_scratch.errors import UserError
+
 EPSILON = 1e-8
 STATE = ("mean", "square", "master")  # of each parameter: "NAME.mean", ...
 # Weights that are updated together: on a CPU 1 MB of each of their numbers, which stays in its
@@ -220,6 +222,15 @@ class AdamW:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor], updates: int) -> None:
+        if updates < 0:
+            raise UserError(f"no optimizer has made {updates} updates")
+        for name, tensor in self.state.items():
+            if name not in state or state[name].shape != tensor.shape:
+                found = "absent" if name not in state else f"of shape {tuple(state[name].shape)}"
+                raise UserError(
+                    f"this state is another optimizer's: {name} is {found}, but must be of shape "
+                    f"{tuple(tensor.shape)}"
+                )
         self.updates = updates
         for name, tensor in self.state.items():
             tensor.copy_(state[name])

@@ -9,6 +9,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,15 @@ from reasoning_from_scratch.files.saved_models import (
     state_of,
 )
 from reasoning_from_scratch.files.tensor_files import save_state
-from reasoning_from_scratch.text import as_lines, read_lines
+from reasoning_from_scratch.text import json_line, read_lines
 
 
 class Checkpoints:
-    """The saves of one run."""
+    """The saves of one run. `advice`: what its user can do if the disk is full."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, advice: str = "") -> None:
         self.run = run
+        self.advice = advice or f"make room, then --resume {shlex.quote(str(run))}"
         self.index = run / "checkpoints.jsonl"
         self.folder = run / "checkpoints"
         self.states = run / STATES
@@ -78,7 +80,7 @@ class Checkpoints:
                 save_weights(target)
             if optimizer is not None and not known.state_path:
                 save_state(optimizer, beside / OPTIMIZER_FILE)
-                write_whole(beside / STATE_FILE, json.dumps(state | {"line": extras}))
+                write_whole(beside / STATE_FILE, json_line(state | {"line": extras}))
                 new = replace(new, state_path=str(beside))
             for folder in (target, beside, self.folder, self.states, self.run):
                 sync_folder(folder)
@@ -86,7 +88,8 @@ class Checkpoints:
         except OSError as error:
             for before, folder in ((known.sampler_path, target), (known.state_path, beside)):
                 if not before:  # half a save is useless, and the disk may be full
-                    remove(folder)
+                    with suppress(OSError):
+                        remove(folder)
             raise UserError(self.failure(batch, error)) from error
 
     def place(self, save: Save) -> Path:
@@ -94,7 +97,7 @@ class Checkpoints:
 
     def write_index(self, saves: list[Save]) -> None:
         saves = sorted(saves, key=lambda save: save.batch)
-        write_whole(self.index, as_lines([save.line() for save in saves]))
+        write_whole(self.index, "".join(json_line(save.line()) + "\n" for save in saves))
         self.saves = saves
 
     def failure(self, batch: int, error: OSError) -> str:
@@ -102,7 +105,7 @@ class Checkpoints:
         last = f"the last save, {good[-1]}, is intact" if good else "nothing was saved before"
         return (
             f"could not save after step {batch} in {self.folder}: {error.strerror or error}; "
-            f"{last}: make room, then --resume {shlex.quote(str(self.run))}"
+            f"{last}: {self.advice}"
         )
 
     # -- choosing and forgetting

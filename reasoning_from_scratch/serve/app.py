@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import logging
+import re
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -13,13 +14,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.run.folder import FolderLock
-from reasoning_from_scratch.serve.body import NoSuchThing, TooLarge
+from reasoning_from_scratch.serve.body import NoSuchThing, TooLarge, TooMany
 from reasoning_from_scratch.serve.data import STANDS_IN
 from reasoning_from_scratch.serve.models import Models
 from reasoning_from_scratch.serve.openai import OpenAI
@@ -73,7 +74,6 @@ def build(options: ServeOptions) -> Starlette:
             UserError: on_mistake,
             HTTPException: on_http_error,
             ClientDisconnect: on_gone,
-            Exception: on_failure,
         },
         lifespan=running,
     )
@@ -94,6 +94,9 @@ async def tidy(tinker: Tinker) -> None:
 # --- what a client hears
 
 
+STATUSES = {NoSuchThing: 404, TooLarge: 413, TooMany: 429}
+
+
 def refused(sentence: str, status: int) -> Response:
     """An error in the formats of both Tinker (detail) and OpenAI (error)."""
     error = {"message": sentence, "type": "invalid_request_error", "param": None, "code": None}
@@ -101,7 +104,7 @@ def refused(sentence: str, status: int) -> Response:
 
 
 async def on_mistake(_: Request, error: Exception) -> Response:
-    status = 404 if isinstance(error, NoSuchThing) else 413 if isinstance(error, TooLarge) else 400
+    status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 400)
     return refused(str(error), status)
 
 
@@ -116,31 +119,50 @@ async def on_gone(_: Request, error: Exception) -> Response:
     return Response(status_code=499)  # nobody reads it
 
 
-async def on_failure(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return refused(f"the server failed ({type(error).__name__}): see what it printed", 500)
+# What a Host header may be: a name or an address in brackets, and perhaps a port.
+HOST = re.compile(r"(?:\[([\da-f:.]+)\]|([^\s\[\]:/@]+))(?::\d{1,5})?", re.IGNORECASE)
 
 
 class Door:
     """Who may come in. If the server has a key: whoever sends it. If not: programs on this machine,
-    but no web page from elsewhere, which a browser would let send requests here, too."""
+    but no web page from elsewhere, which a browser would let send requests here, too.
+
+    Whatever fails inside is answered here, and the connection stays open for the next request."""
 
     def __init__(self, app: ASGIApp, key: str, here: bool) -> None:
         self.app, self.key, self.here = app, key, here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (reason := self.refusal(Request(scope))):
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request, begun = Request(scope), False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        if reason := self.refusal(request):
             await refused(*reason)(scope, receive, send)
             return
-        await self.app(scope, receive, send)
+        try:
+            await self.app(scope, receive, sending)
+        except Exception as error:
+            if begun:  # half an answer: only closing the connection shows that it is not whole
+                raise
+            log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+            words = f"the server failed ({type(error).__name__}): see what it printed"
+            await refused(words, 500)(scope, receive, send)
 
     def refusal(self, request: Request) -> tuple[str, int] | None:
-        host = request.headers.get("host", "").rpartition("]")
-        name = host[0].lstrip("[") if host[1] else host[2].partition(":")[0]
-        if self.here and name not in (*HERE, "testserver"):
+        host = request.headers.get("host", "")
+        found = HOST.fullmatch(host)
+        name = (found[1] or found[2]).lower() if found else host
+        if self.here and name not in HERE:
             return f"this server answers to {HERE[0]} only, not to {name!r}", 403
         origin = request.headers.get("origin")
-        if origin and origin.rpartition("//")[2] != request.headers.get("host"):
+        if origin and origin not in (f"http://{host}", f"https://{host}"):
             return f"pages of {origin} may not use this server", 403
         if self.key and request.url.path not in NO_KEY_FOR and not self.has_key(request):
             return "the key is missing or wrong: send X-API-Key, or Authorization: Bearer", 401

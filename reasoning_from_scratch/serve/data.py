@@ -74,6 +74,12 @@ def loss_of(name: str, config: Mapping[str, float | str]) -> Loss:
             expected = ", ".join(known) or "none"
             raise UserError(f"loss_fn_config {key}={value!r}: {name} takes these: {expected}")
     settings = known | {key: float(value) for key, value in config.items()}
+    low, high = (settings.get(NAMES[clip], 1.0) for clip in ("clip_low", "clip_high"))
+    if not 0 <= low <= high or settings.get("beta", 0.0) < 0:
+        raise UserError(
+            f"loss_fn_config {settings}: expected 0 <= clip_low_threshold <= clip_high_threshold, "
+            "the limits of a ratio around 1, and beta from 0"
+        )
     if name in ("cross_entropy", "importance_sampling"):
         return Loss(objective=name, aggregate="sum")
     return Loss(objective=AgainstSampler(name, **settings), aggregate="sum")  # type: ignore[arg-type]
@@ -132,6 +138,9 @@ def rollouts_of_one(
         raise UserError(f"{name} has {len(tokens)} tokens, but its inputs have shapes {shapes}")
     if targets.size and not 0 <= targets.min() <= targets.max() < vocabulary:
         raise UserError(f"{name} has a target outside of the model's vocabulary of {vocabulary}")
+    if (targets != targets.astype(np.int64)).any():
+        raise UserError(f"{name} has a target that is not a whole number, so it is no token")
+    inputs["target_tokens"] = targets.astype(np.int64)
     columns = [
         {key: as_column(array, column) for key, array in inputs.items()}
         for column in range(targets.shape[1] if targets.ndim == 2 else 1)
@@ -175,6 +184,14 @@ def check_tokens(tokens: Sequence[int], name: str, vocabulary: int, context: int
         raise UserError(f"{name} has {len(tokens)} tokens; the model reads {context}")
     if not 0 <= min(tokens) <= max(tokens) < vocabulary:
         raise UserError(f"{name} has a token outside of the model's vocabulary of {vocabulary}")
+
+
+def encoded(text: str, name: str, tokenizer, context: int, begins: bool = False) -> list[int]:
+    """The tokens of a text, unless it is so long that the model could not read it: finding the
+    tokens of a few million characters takes seconds."""
+    if len(text) > context * tokenizer.longest_token:
+        raise UserError(f"{name} has {len(text):,} characters; the model reads {context} tokens")
+    return tokenizer.encode(text, chat_wrapped=False, begins=begins)
 
 
 def as_output(found: Sequence[Tensor], datum: Datum) -> np.ndarray:

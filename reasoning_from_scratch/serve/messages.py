@@ -12,6 +12,7 @@ that more follow. That is all, so no library is needed. Tests compare what is re
 with the message types of Tinker's own client.
 """
 
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,20 +22,28 @@ import numpy as np
 
 from reasoning_from_scratch.errors import UserError
 
+Bytes = bytes | memoryview  # a part of a message, which is not copied
 INTEGER, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # kinds of fields
 # Number formats of tensors, by their number in a message.
 FLOAT32, INT64, INT32 = 1, 2, 3
 FORMATS = {FLOAT32: np.float32, INT64: np.int64, INT32: np.int32}
 DAMAGED = UserError("the body is not a message that this server knows: it is damaged or cut off")
+MOST_FIELDS = 2**20  # of a message and those in it; a datum has about 25
+MOST_SIZE = 2**24  # of a tensor's dimension, and of a matrix whose zeros were omitted
+MOST_SEQ_ID = 2**31 - 1
+LONGEST_NAME = 1000  # bytes
 
 
 # --- the wire
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message; floats are still bytes."""
+def fields(message: Bytes, room: Iterator[int]) -> Iterator[tuple[int, int | Bytes]]:
+    """The fields of a message; floats are still bytes. Each takes a number from `room`, which the
+    messages inside it share: a body of 20 MB can have ten million fields that mean nothing."""
     place = 0
     while place < len(message):
+        if next(room, None) is None:
+            raise UserError(f"the body has more than {MOST_FIELDS:,} fields")
         key, place = varint(message, place)
         kind = key & 7
         if kind == INTEGER:
@@ -53,7 +62,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         place += length
 
 
-def varint(message: bytes, place: int) -> tuple[int, int]:
+def varint(message: Bytes, place: int) -> tuple[int, int]:
     """The integer that begins at `place`, and where the next field begins."""
     value = 0
     for shift in range(0, 70, 7):
@@ -129,80 +138,105 @@ class LossRequest(Numbered):
     config: dict[str, float | str] = field(default_factory=dict)
     forward_only: bool = False
 
-    def read(self, message: bytes) -> "LossRequest":
-        for number, value in fields(message):
-            if number in (1, 4):
-                setattr(self, "model_id" if number == 1 else "loss", as_text(value))
+    def read(self, message: bytes, context: int) -> "LossRequest":
+        """`context`: no datum may have more tokens. Model and number are read first: if the rest is
+        wrong, they say whose turn it was."""
+        room = iter(range(MOST_FIELDS))
+        rest: list[tuple[int, int | Bytes]] = []
+        for number, value in fields(memoryview(message), room):
+            if number == 1:
+                self.model_id = as_text(value)
             elif number == 2:
-                self.seq_id = as_int(value)
-            elif number == 3:
-                self.data.append(read_datum(as_bytes(value)))
+                self.seq_id = checked_seq_id(as_int(value))
+            else:
+                rest.append((number, value))
+        for number, value in rest:
+            if number == 3:
+                name = f"datum {len(self.data)}"
+                self.data.append(read_datum(as_bytes(value), name, context, room))
+            elif number == 4:
+                self.loss = as_text(value)
             elif number == 6:
                 self.forward_only = bool(value)
             elif number in (5, 7):  # field 7 may hold texts, too
-                key, setting = read_setting(as_bytes(value), number == 7)
+                key, setting = read_setting(as_bytes(value), number == 7, room)
                 self.config[key] = setting
         return self
 
 
-def read_setting(message: bytes, either: bool) -> tuple[str, float | str]:
+def checked_seq_id(number: int) -> int:
+    if not 1 <= number <= MOST_SEQ_ID:
+        raise UserError(f"seq_id is {number}, but must be a whole number from 1 to {MOST_SEQ_ID}")
+    return number
+
+
+def read_setting(message: Bytes, either: bool, room: Iterator[int]) -> tuple[str, float | str]:
     key = ""
     setting: float | str = 0.0
-    for number, value in fields(message):
+    for number, value in fields(message, room):
         if number == 1:
             key = as_text(value)
         elif number == 2 and not either:
             setting = as_float(value)
         elif number == 2:
-            for kind, inner in fields(as_bytes(value)):
+            for kind, inner in fields(as_bytes(value), room):
                 setting = as_float(inner) if kind == 1 else as_text(inner)
     return key, setting
 
 
-def read_datum(message: bytes) -> Datum:
+def read_datum(message: Bytes, name: str, context: int, room: Iterator[int]) -> Datum:
     datum = Datum()
-    for number, value in fields(message):
+    for number, value in fields(message, room):
         if number == 1:  # a chunk, of which there are three kinds
-            for kind, chunk in fields(as_bytes(value)):
+            for kind, chunk in fields(as_bytes(value), room):
                 if kind != 1:
                     raise UserError("images and audio are not supported here: send tokens")
-                for part, numbers in fields(as_bytes(chunk)):
+                for part, numbers in fields(as_bytes(chunk), room):
                     if part == 1:
-                        datum.tokens += as_array(numbers, np.int32).tolist()
+                        tokens = as_array(numbers, np.int32)
+                        check_length(len(datum.tokens) + len(tokens), name, context)
+                        datum.tokens += tokens.tolist()
         elif number == 2:
-            key, tensor = "", b""
-            for part, inner in fields(as_bytes(value)):
+            key = ""
+            tensor: Bytes = b""
+            for part, inner in fields(as_bytes(value), room):
                 if part == 1:
                     key = as_text(inner)
                 else:
                     tensor = as_bytes(inner)
-            datum.inputs[key] = read_tensor(tensor)
+            datum.inputs[key] = read_tensor(tensor, room)
     return datum
 
 
-def read_tensor(message: bytes) -> np.ndarray:
+def check_length(count: int, name: str, context: int) -> None:
+    if count > context:
+        raise UserError(f"{name} has {count} tokens; the model reads {context}")
+
+
+def read_tensor(message: Bytes, room: Iterator[int]) -> np.ndarray:
     """A tensor, dense or as the nonzero entries of its rows (CSR)."""
-    kind, shape, dense, sparse = 0, [], b"", b""
-    for number, value in fields(message):
+    kind, shape = 0, list[int]()
+    dense: Bytes = b""
+    sparse: Bytes = b""
+    for number, value in fields(message, room):
         if number == 1:
             dense = as_bytes(value)
         elif number == 2:
             sparse = as_bytes(value)
         elif number == 3:
             kind = as_int(value)
-        elif number == 4 and isinstance(value, int):
-            shape.append(value)
         elif number == 4:
-            place = 0
-            while place < len(as_bytes(value)):
-                size, place = varint(as_bytes(value), place)
-                shape.append(size)
+            shape += [value] if isinstance(value, int) else sizes_in(value)
     if kind not in FORMATS:
         raise DAMAGED
+    if len(shape) > 2:
+        raise UserError("a tensor has more than 2 dimensions")
+    if max(shape, default=0) > MOST_SIZE:
+        raise UserError(f"a tensor has the shape {shape}, but at most {MOST_SIZE:,} each way")
     if not sparse:
         array = as_array(dense, FORMATS[kind])
         return reshaped(array, shape or [len(array)])
-    parts = {number: as_bytes(value) for number, value in fields(sparse)}
+    parts = {number: as_bytes(value) for number, value in fields(sparse, room)}
     return densified(
         as_array(parts.get(1, b""), FORMATS[kind]),
         as_array(parts.get(2, b""), np.int64),
@@ -211,20 +245,28 @@ def read_tensor(message: bytes) -> np.ndarray:
     )
 
 
+def sizes_in(packed: Bytes) -> list[int]:
+    """The first few integers of a packed list."""
+    found, place = list[int](), 0
+    while place < len(packed) and len(found) < 8:
+        size, place = varint(packed, place)
+        found.append(size)
+    return found
+
+
 def reshaped(array: np.ndarray, shape: list[int]) -> np.ndarray:
-    if len(array) != np.prod([min(size, 2**40) for size in shape], dtype=np.float64):
+    if len(array) != math.prod(shape):
         raise UserError(f"a tensor has {len(array)} numbers, but its shape is given as {shape}")
     return array.reshape(shape)
-
-
-MOST_CELLS = 2**24  # of a tensor whose zeros were omitted
 
 
 def densified(
     values: np.ndarray, starts: np.ndarray, columns: np.ndarray, shape: list[int], fill: int = 0
 ) -> np.ndarray:
     """A matrix from the entries of its rows: those of row i are starts[i] to starts[i + 1]."""
-    fits = len(shape) == 2 and shape[0] * shape[1] <= MOST_CELLS and len(starts) == shape[0] + 1
+    fits = len(shape) == 2 and shape[0] * shape[1] <= MOST_SIZE and len(starts) == shape[0] + 1
+    # Only between 0 and the number of values is the difference of two of them sure to be one.
+    fits = fits and bool(((0 <= starts) & (starts <= len(values))).all())
     counts = np.diff(starts) if fits else np.array([-1])
     if (
         (counts < 0).any()
@@ -238,34 +280,37 @@ def densified(
     return matrix
 
 
-def as_array(value: int | bytes, kind: type) -> np.ndarray:
-    value = as_bytes(value)
-    if len(value) % np.dtype(kind).itemsize:
+def as_array(value: int | Bytes, kind: type) -> np.ndarray:
+    numbers = as_bytes(value)
+    if len(numbers) % np.dtype(kind).itemsize:
         raise DAMAGED
-    return np.frombuffer(value, kind)
+    return np.frombuffer(numbers, kind)
 
 
-def as_bytes(value: int | bytes) -> bytes:
+def as_bytes(value: int | Bytes) -> Bytes:
     if isinstance(value, int):
         raise DAMAGED
     return value
 
 
-def as_int(value: int | bytes) -> int:
+def as_int(value: int | Bytes) -> int:
     if not isinstance(value, int):
         raise DAMAGED
     return value
 
 
-def as_float(value: int | bytes) -> float:
+def as_float(value: int | Bytes) -> float:
     if len(as_bytes(value)) != 8:
         raise DAMAGED
     return struct.unpack("<d", as_bytes(value))[0]
 
 
-def as_text(value: int | bytes) -> str:
+def as_text(value: int | Bytes) -> str:
+    """The names that a message has are short."""
+    if len(as_bytes(value)) > LONGEST_NAME:
+        raise DAMAGED
     try:
-        return as_bytes(value).decode()
+        return str(as_bytes(value), "utf-8")
     except UnicodeDecodeError:
         raise DAMAGED from None
 

@@ -6,11 +6,13 @@ Sampler   weights that answer: a base's, a snapshot of a model in training, or a
 """
 
 import copy
-import json
+import functools
+import logging
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,7 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from reasoning_from_scratch.files.weights import (
     base_of,
     load_model_and_tokenizer,
@@ -36,14 +38,18 @@ from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_state, m
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
-from reasoning_from_scratch.serve.body import NoSuchThing
-from reasoning_from_scratch.text import append, as_lines, read_values
+from reasoning_from_scratch.serve.body import Body, NoSuchThing
+from reasoning_from_scratch.text import append, as_lines, json_line, read_values
+
+log = logging.getLogger("reasoning_from_scratch")
 
 TRAINING, SAMPLING, EXTERNAL = "weights", "sampler_weights", "external_weights"
 KINDS = {TRAINING: "training", SAMPLING: "sampler", EXTERNAL: "external"}
 SAVE_NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
 MODEL_ID = re.compile(r"[\w.-]{1,100}:train:\d{1,9}", re.ASCII)
 SAVED_ON_LEAVING = "last"
+MAKE_ROOM = "make room, then save again"
+FAR_FUTURE = 1e11  # as a time, in seconds
 LOADED = 4  # saves whose weights are kept in memory, to be used again
 
 
@@ -123,14 +129,14 @@ class Trained:
     folder: Path
     metadata: dict | None = None
     moves: int = 0  # how often the weights changed: by a step, or by loading
-    saved_at: int = 0  # the number of moves at the last save
+    origin: Path | None = None  # of its weights, if they are those of a save
     steps: int = 0
     touched: float = field(default_factory=time.time)
     losses: dict[str, float] = field(default_factory=dict)  # since the last step, for metrics.jsonl
 
     @property
     def saves(self) -> Checkpoints:
-        return Checkpoints(self.folder).read()
+        return Checkpoints(self.folder, MAKE_ROOM).read()
 
     # -- the verbs that change it
 
@@ -143,6 +149,7 @@ class Trained:
         if not moved.finite:
             raise UserError("the gradient is not a finite number: it was dropped, no weight moved")
         self.moves += 1
+        self.origin = None
         metrics = {"grad_norm:mean": moved.grad_norm}
         if moved.update_ratio is not None:
             metrics["update_ratio:mean"] = moved.update_ratio
@@ -154,8 +161,9 @@ class Trained:
         row = {"step": self.steps, "progress/batch": self.steps, "optim/lr": lr}
         row |= named | self.losses
         row = {k: v if math.isfinite(v) else None for k, v in row.items()}
-        append(self.folder / "metrics.jsonl", as_lines([row]))
         self.steps, self.losses = self.steps + 1, {}
+        with record_may_fail(f"the metrics of {self.id}"):
+            append(self.folder / "metrics.jsonl", as_lines([row]))
 
     def load(self, place: Path, with_optimizer: bool) -> None:
         """Loads the weights of a save; with its optimizer too, training goes on as it was."""
@@ -170,7 +178,7 @@ class Trained:
         if with_optimizer:
             self.policy.load_optimizer(tensors, state["updates"])
         self.moves += 1
-        self.saved_at = self.moves  # the weights are still where they came from
+        self.origin = place
 
     # -- its saves
 
@@ -193,7 +201,7 @@ class Trained:
         saves = self.saves
         known = saves.after(self.moves)
         others = known.saved_as if known else []
-        names = [s for s in others if (s["kind"], s["name"]) != (kind, name)]
+        names = [s for s in others if not is_named(s, kind, name)]
         about_training = {"batch": self.moves, "updates": self.policy.optimizer.updates}
         saves.save(
             self.moves, self.write_weights, state, about_training, saved_as=[*names, asdict(saved)]
@@ -201,7 +209,7 @@ class Trained:
         if old and old.batch != self.moves:
             forget(self.folder, old)
         if kind == TRAINING:
-            self.saved_at = self.moves
+            self.origin = self.folder / "checkpoints" / f"{self.moves:06d}"
         return saved
 
     def write_weights(self, folder: Path) -> None:
@@ -209,20 +217,78 @@ class Trained:
         save_hf_folder(model, self.policy.tokenizer, folder)
 
     def save_on_leaving(self) -> None:
-        """Saves what was learned since the last save, because the client or the server goes. A
-        client's own save is not replaced."""
-        if self.moves > self.saved_at:
+        """Saves what was learned, because the client or the server goes, unless a save holds it
+        already. One that was deleted, or that has a time to live, does not count. A client's own
+        save is not replaced."""
+        if self.moves and not (self.origin and stays(self.origin)):
             name = SAVED_ON_LEAVING
             while self.find(TRAINING, name):
                 name += "_"
             self.save(TRAINING, name)
 
 
+@contextmanager
+def record_may_fail(what: str) -> Iterator[None]:
+    """The disk may be full. What is recorded is for people to look at: the step has been made."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("%s cannot be written: %s", what, error.strerror or error)
+
+
 def saved_in(folder: Path) -> list[Saved]:
     """The saves in the folder of a trained model, without those that have expired."""
     now = time.time()
-    found = [Saved(**about) for save in Checkpoints(folder).read().saves for about in save.saved_as]
-    return [saved for saved in found if saved.expires is None or saved.expires > now]
+    saves = ever_saved_in(folder)
+    return [saved for saved in saves if saved.expires is None or saved.expires > now]
+
+
+def ever_saved_in(folder: Path) -> list[Saved]:
+    """With those that have expired. What cannot be read is skipped, and told."""
+    found = []
+    for save in Checkpoints(folder).read().saves:
+        for about in save.saved_as if isinstance(save.saved_as, list) else ():
+            try:
+                found.append(read_saved(about, save.batch))
+            except UserError as error:
+                warn_once(f"{folder}, save {save.name}: {error}; it is skipped")
+    return found
+
+
+def read_saved(about: dict, batch: int) -> Saved:
+    """A save's entry in checkpoints.jsonl, which somebody may have changed."""
+    body = Body({"saved_as": about}).part("saved_as")
+    kind, name = body.text("kind"), body.text("name")
+    if kind not in KINDS or not SAVE_NAME.fullmatch(name):
+        raise UserError(f"{kind!r} and {name!r} are not the kind and the name of a save")
+    expires = body.number("expires", 0, FAR_FUTURE, math.inf)
+    return Saved(
+        kind,
+        name,
+        body.number("time", 0, FAR_FUTURE),
+        None if expires == math.inf else expires,
+        body.metadata("metadata"),
+        batch,
+    )
+
+
+def is_named(about: object, kind: str, name: str) -> bool:
+    """Whether an entry in checkpoints.jsonl is the save of this kind and name."""
+    return isinstance(about, dict) and (about.get("kind"), about.get("name")) == (kind, name)
+
+
+def stays(place: Path) -> bool:
+    """Whether the weights in this folder have a name under which training can go on from them, for
+    as long as nobody deletes it."""
+    return any(
+        saved.kind == TRAINING and saved.batch == int(place.name) and saved.expires is None
+        for saved in ever_saved_in(place.parents[1])
+    )
+
+
+@functools.lru_cache(maxsize=1000)
+def warn_once(sentence: str) -> None:
+    log.warning("rfs serve: %s", sentence)
 
 
 def forget(folder: Path, saved: Saved) -> None:
@@ -231,8 +297,7 @@ def forget(folder: Path, saved: Saved) -> None:
     save = saves.after(saved.batch)
     if save is None:
         return
-    gone = (saved.kind, saved.name)
-    names = [s for s in save.saved_as if (s["kind"], s["name"]) != gone]
+    names = [about for about in save.saved_as if not is_named(about, saved.kind, saved.name)]
     if not names:
         saves.forget(save)
     else:
@@ -242,10 +307,9 @@ def forget(folder: Path, saved: Saved) -> None:
 
 def forget_expired(folder: Path) -> None:
     now = time.time()
-    for save in Checkpoints(folder).read().saves:
-        for about in save.saved_as:
-            if about["expires"] is not None and about["expires"] <= now:
-                forget(folder, Saved(**about))
+    for saved in ever_saved_in(folder):
+        if saved.expires is not None and saved.expires <= now:
+            forget(folder, saved)
 
 
 @dataclass
@@ -298,7 +362,7 @@ class Models:
         if self.all_weights:
             lora = Lora()
         folder = self.folder_of(model_id)
-        folder.mkdir(parents=True, exist_ok=True)
+        policy = learner(base, lora)
         config = TrainConfig(model=base.where, lora_rank=lora.rank, log_path=str(folder))
         served = {
             "id": model_id,
@@ -307,10 +371,11 @@ class Models:
             "metadata": metadata,
             "time": time.time(),
         }
-        text = json.dumps(to_json(config) | {"served": served}, indent=2)
-        write_whole(folder / "config.json", text + "\n")
-        write_whole(folder / "metrics.jsonl", "")
-        policy = learner(base, lora)
+        text = json_line(to_json(config) | {"served": served}, indent=2)
+        with disk_errors_as(f"cannot create {model_id} in {self.folder}", "make room there"):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / "config.json", text + "\n")
+            write_whole(folder / "metrics.jsonl", "")
         self.trained[model_id] = Trained(model_id, base, lora, policy, folder, metadata)
         return self.trained[model_id]
 
@@ -321,14 +386,23 @@ class Models:
 
     def known_ids(self) -> list[str]:
         """The models that are or were trained here, the newest last."""
-        folders = [path.parent for path in self.folder.glob("*/config.json")]
-        told = [read_values(folder / "config.json").get("served") for folder in folders]
-        rows = [row for row in told if row]
-        return [row["id"] for row in sorted(rows, key=lambda row: row["time"])]
+        return self.known()[0]
+
+    def known(self) -> tuple[list[str], list[str]]:
+        """Those, and what is wrong with folders that cannot be read."""
+        found, wrong = [], []
+        for path in self.folder.glob("*/config.json"):
+            try:
+                if served := about_in(path.parent):
+                    found.append(served)
+            except UserError as error:
+                warn_once(f"{error}; the folder is skipped")
+                wrong.append(str(error))
+        return [served["id"] for served in sorted(found, key=lambda row: row["time"])], wrong
 
     def about(self, model_id: str) -> dict:
         """What was recorded about a model when it was created."""
-        served = read_values(self.folder_of(model_id) / "config.json").get("served")
+        served = about_in(self.folder_of(model_id))
         if not served:
             raise NoSuchThing(f"there is no model {model_id}")
         return served
@@ -372,7 +446,7 @@ class Models:
         saves = Checkpoints(self.folder_of(model_id)).read()
         for save in saves.saves:
             for about in save.saved_as:
-                if (about["kind"], about["name"]) == (kind, name):
+                if is_named(about, kind, name):
                     about["expires"] = when
         saves.write_index(saves.saves)
 
@@ -392,14 +466,17 @@ class Models:
     ) -> Trained:
         """A new model to train, which begins with the weights of a save."""
         about, place = self.place_of(path)
-        training_only(path)
         lora = Lora(**about["lora"])
         before, self.all_weights = self.all_weights, False  # the save decides, not --all-weights
         try:
             trained = self.create(model_id, self.base(about["base"]), lora, metadata)
         finally:
             self.all_weights = before
-        trained.load(place, with_optimizer)
+        try:
+            trained.load(place, with_optimizer)
+        except BaseException:  # nothing may train on from the base's weights instead
+            del self.trained[model_id]
+            raise
         return trained
 
     # -- samplers
@@ -459,8 +536,32 @@ class Models:
         return policy
 
 
-def training_only(path: str) -> None:
-    if f"/{TRAINING}/" not in path:
+def about_in(folder: Path) -> dict | None:
+    """What config.json says about the model that was trained in this folder; None: none was."""
+    config = Body(read_values(folder / "config.json"), f"{folder / 'config.json'}: ")
+    if not config.has("served"):
+        return None
+    served = config.part("served")
+    id = served.text("id")
+    if not MODEL_ID.fullmatch(id) or id.replace(":", "-") != folder.name:
+        raise served.wrong("id", f"that of {folder.name}")
+    served.text("base"), served.number("time", 0, FAR_FUTURE), served.metadata("metadata")
+    lora_of(served.part("lora"))
+    return served.values
+
+
+def lora_of(body: Body) -> Lora:
+    """Rank 0 trains all weights."""
+    return Lora(
+        body.integer("rank", 0, 1024),
+        body.integer("seed", 0, 2**63 - 1, 0),
+        body.yes("train_mlp", True),
+        body.yes("train_attn", True),
+    )
+
+
+def training_only(kind: str, path: str) -> None:
+    if kind != TRAINING:
         raise UserError(f"{path} was saved for sampling, without an optimizer; use a /weights/")
 
 

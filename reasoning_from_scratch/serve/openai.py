@@ -20,7 +20,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from reasoning_from_scratch.chat_templates import rendered
+from reasoning_from_scratch.chat_templates import GIVEN_TO_TEMPLATES, rendered
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import CHAT_TEMPLATE, TOKENIZER_CONFIG
 from reasoning_from_scratch.policy import LocalPolicy
@@ -35,8 +35,8 @@ from reasoning_from_scratch.serve.allowed import (
     TALK,
     check_options,
 )
-from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body
-from reasoning_from_scratch.serve.data import check_tokens
+from reasoning_from_scratch.serve.body import Body, NoSuchThing, beside, read_body
+from reasoning_from_scratch.serve.data import check_tokens, encoded
 from reasoning_from_scratch.serve.messages import Likely
 from reasoning_from_scratch.serve.models import Base, Models
 from reasoning_from_scratch.serve.promises import done
@@ -154,7 +154,7 @@ class OpenAI:
         check_options(body, COMPLETION)
         model = body.text("model")
         base, policy = await self.found(model)
-        prompts = prompts_of(body, base)
+        prompts = await beside(body.size, partial(prompts_of, body, base))
         asked = self.read(model, body, base, policy, prompts, default=16)
         asked.likely = body.maybe_integer("logprobs", 0, 20)
         asked.echo = body.yes("echo")
@@ -209,11 +209,8 @@ class OpenAI:
         model = body.text("model")
         base, policy = await self.found(model)
         tools = tools_of(body)
-        text = conversation(body, base, tools)
-        thinking, chosen = thinks_already(text), called_by_choice(body, base, tools)
-        begun = call_begun(chosen, thinking) if chosen else ""
-        prompt = base.tokenizer.encode(text + begun, chat_wrapped=False)
-        check_tokens(prompt, "the conversation", base.vocabulary, base.context)
+        reading = partial(read_conversation, body, base, tools)
+        prompt, begun, thinking = await beside(body.size, reading)
         room = max(1, base.context - len(prompt))
         asked = self.read(model, body, base, policy, [prompt], default=room)
         asked.tools, asked.one_call = tools, not body.yes("parallel_tool_calls", True)
@@ -280,11 +277,14 @@ class OpenAI:
         body = await read_body(request)
         check_options(body, TALK | {"model", "prompt", "add_special_tokens"})
         base = self.models.base(body.text("model"))
-        if body.has("messages"):
-            text, begins = conversation(body, base, tools_of(body)), False
-        else:
-            text, begins = body.text("prompt"), body.yes("add_special_tokens", True)
-        ids = base.tokenizer.encode(text, chat_wrapped=False, begins=begins)
+
+        def tokens() -> list[int]:
+            if body.has("messages"):
+                return tokens_of(conversation(body, base, tools_of(body)), "the conversation", base)
+            begins = body.yes("add_special_tokens", True)
+            return tokens_of(body.text("prompt"), "the prompt", base, begins)
+
+        ids = await beside(body.size, tokens)
         return JSONResponse({"count": len(ids), "max_model_len": base.context, "tokens": ids})
 
     async def detokenize(self, request: HttpRequest) -> Response:
@@ -321,7 +321,7 @@ class OpenAI:
             stream = (self.seed, -1 - call, place) if seed is None else (seed, 0, place)
             keys.append(stream_key(*stream, torch.arange(n)).tolist())
         params = {
-            "temperature": body.number("temperature", 0, 100, 1.0),
+            "temperature": body.temperature(),
             "top_p": body.number("top_p", 1e-9, 1, 1.0),
             "top_k": max(0, body.integer("top_k", -1, 2**31, 0)),
             "stops": stops_of(body, base.tokenizer),
@@ -332,7 +332,6 @@ class OpenAI:
         """Waits for all answers, as long as the client does."""
         requests = asked.requests()
         for one in requests:
-            one.max_new_tokens = max(1, one.max_new_tokens)  # 0 means only an echo
             self.worker.sample(one)
         rollouts = []
         try:
@@ -521,13 +520,16 @@ def prompts_of(body: Body, base: Base) -> list[list[int]]:
     several = given if isinstance(given, list) and given else [given]
     if all(type(one) is int for one in several):
         several = [several]
+    if len(several) > MOST_ANSWERS:
+        raise UserError(f"{len(several):,} prompts are too many for one call")
     prompts = []
     for number, one in enumerate(several):
         tokens = isinstance(one, list) and all(type(token) is int for token in one)
         if not (tokens or isinstance(one, str)):
             raise body.wrong("prompt", "a text, tokens, or a list of these")
-        ids = one if tokens else base.tokenizer.encode(one, chat_wrapped=False, begins=True)
-        check_tokens(ids, f"prompt {number}", base.vocabulary, base.context)
+        name, how = f"prompt {number}", (base.tokenizer, base.context)
+        ids = one if tokens else encoded(one, name, *how, begins=True)
+        check_tokens(ids, name, base.vocabulary, base.context)
         prompts.append(ids)
     return prompts
 
@@ -570,6 +572,23 @@ def called_by_choice(body: Body, base: Base, tools: list[dict] | None) -> list[d
     return chosen
 
 
+def read_conversation(
+    body: Body, base: Base, tools: list[dict] | None
+) -> tuple[list[int], str, bool]:
+    """A call's prompt; how its answer begins, if the call decides that; and whether the prompt has
+    opened a thought."""
+    text = conversation(body, base, tools)
+    thinking, chosen = thinks_already(text), called_by_choice(body, base, tools)
+    begun = call_begun(chosen, thinking) if chosen else ""
+    return tokens_of(text + begun, "the conversation", base), begun, thinking
+
+
+def tokens_of(text: str, name: str, base: Base, begins: bool = False) -> list[int]:
+    prompt = encoded(text, name, base.tokenizer, base.context, begins)
+    check_tokens(prompt, name, base.vocabulary, base.context)
+    return prompt
+
+
 def conversation(body: Body, base: Base, tools: list[dict] | None) -> str:
     """The messages in the model's chat template. A single question to a model that was not trained
     on one: in the book's prompt, as in `rfs chat`."""
@@ -592,6 +611,8 @@ def conversation(body: Body, base: Base, tools: list[dict] | None) -> str:
             "/v1/completions"
         )
     settings = body.part("chat_template_kwargs", {}).values
+    if own := sorted(set(settings) & GIVEN_TO_TEMPLATES):
+        raise UserError(f"chat_template_kwargs has {own[0]}, which the call itself decides")
     put = partial(rendered, template, messages, tokenizer.named_tokens, True, **settings)
     text = put(tools=tools)
     if tools and text == put(tools=[]):

@@ -2,6 +2,7 @@
 
 import time
 from functools import partial
+from urllib.parse import quote
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -113,5 +114,5 @@ class Page:
 
     def shown(self, template: str, request: Request, **values) -> Response:
         given = request.query_params.get("key")
-        key = Markup("?key={}").format(given) if given else ""
+        key = Markup("?key={}").format(quote(given, safe="")) if given else ""
         return HTMLResponse(environment().get_template(template).render(key=key, **values))

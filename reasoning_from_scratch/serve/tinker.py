@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -27,9 +27,19 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from reasoning_from_scratch.config import Loss
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.sampling import Rollout, stream_key
-from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body, read_bytes
+from reasoning_from_scratch.serve.body import (
+    BadValues,
+    Body,
+    NoSuchThing,
+    TooMany,
+    beside,
+    read_body,
+    read_bytes,
+)
 from reasoning_from_scratch.serve.data import (
     NO_STABLE_REINFORCE,
     STAND_IN,
@@ -39,6 +49,7 @@ from reasoning_from_scratch.serve.data import (
     rollouts_of,
 )
 from reasoning_from_scratch.serve.messages import (
+    MOST_SEQ_ID,
     LossRequest,
     Numbered,
     SampleAnswer,
@@ -56,6 +67,8 @@ from reasoning_from_scratch.serve.models import (
     Sampler,
     Saved,
     Trained,
+    lora_of,
+    record_may_fail,
     total_size,
     training_only,
 )
@@ -73,6 +86,8 @@ SILENT = 300.0  # seconds without a sign of life after which a client counts as 
 MOST_SAMPLES = 1024
 MOST_MODELS, MOST_SESSIONS = 64, 1000
 MOST_WAITING = 4096  # calls of a model, or of a session's samplers
+PATIENCE = 120.0  # seconds that calls of a model wait for one before them that never came
+LONGEST_STOP = 500  # characters
 HOUR, TEN_YEARS = 3600, 10 * 366 * 24 * 3600
 UNEMBEDDING = "here LoRA goes only on attention and MLP: train_unembed has no effect"
 
@@ -89,6 +104,7 @@ class Session:
     models: list[str] = field(default_factory=list)
     samplers: list[str] = field(default_factory=list)
     copies: int = 0  # of its samplers, in other processes
+    sampling: set[str] = field(default_factory=set)  # its requests that are not answered yet
 
 
 @dataclass
@@ -96,18 +112,34 @@ class Queue:
     """The calls that wait for a model, begun in the order of seq_id, without gaps."""
 
     next: int = 1
-    waiting: dict[int, Callable] = field(default_factory=dict)
+    waiting: dict[int, tuple[Future, Callable]] = field(default_factory=dict)
+    since: float = 0.0  # when the next one was first missing
 
     def awaits(self, seq_id: int) -> bool:
         """Whether the call has not come before; those far ahead are refused."""
         new = self.next <= seq_id and seq_id not in self.waiting
         return new and seq_id - self.next <= MOST_WAITING
 
-    def put(self, seq_id: int, begin: Callable) -> None:
-        self.waiting[seq_id] = begin
+    def put(self, seq_id: int, future: Future, begin: Callable) -> None:
+        if not self.waiting:
+            self.since = time.monotonic()
+        self.waiting[seq_id] = future, begin
         while self.next in self.waiting:
-            self.waiting.pop(self.next)()
+            _, begin = self.waiting.pop(self.next)
+            begin()
             self.next += 1
+            self.since = time.monotonic()
+
+    def tidy(self) -> None:
+        """Ends calls that have waited too long for one before them, which the server never got or
+        could not read: without it, they would mean something else."""
+        if not self.waiting or time.monotonic() - self.since < PATIENCE:
+            return
+        missing, late = self.next, self.waiting
+        self.next, self.waiting = max(late) + 1, {}
+        for seq_id, (future, _) in late.items():
+            why = f"call {missing} of this model never arrived, so call {seq_id} had no turn"
+            settle(future, UserError(f"{why}: send both again"))
 
 
 class Tinker:
@@ -266,24 +298,31 @@ class Tinker:
 
     async def finish_session(self, request: HttpRequest) -> Response:
         await read_body(request)
-        await self.end(self.session(request.path_params["session_id"]))
+        unsaved = await self.end(self.session(request.path_params["session_id"]))
+        if unsaved:
+            reasons = "; ".join(f"{model_id}: {why}" for model_id, why in unsaved.items())
+            raise UserError(f"not saved yet, again when the server stops: {reasons}")
         return JSONResponse({})
 
-    async def end(self, session: Session) -> None:
-        """Frees what its client held, after saving what was learned and not yet saved."""
+    async def end(self, session: Session) -> dict[str, str]:
+        """Frees what its client held, after saving what was learned and not yet saved. Returns the
+        models that could not be saved, and why."""
         self.sessions.pop(session.id, None)
         self.promises.drop(session.id)
         for model_id in session.models:
             self.queues.pop(model_id, None)
             self.watch.forget(model_id)
-        await done(self.worker.work(partial(self.let_go, session)))
+        letting_go = self.worker.work(partial(self.let_go, session))
+        await done(letting_go)
+        return letting_go.result()
 
-    def let_go(self, session: Session) -> None:
+    def let_go(self, session: Session) -> dict[str, str]:
+        unsaved = {}
         for model_id in session.models:
             try:
                 trained = self.models.release(model_id)
             except Exception as error:  # whatever it is, the others are saved
-                why = str(noted(error))
+                why = unsaved[model_id] = str(noted(error))
                 log.error("%s is not saved yet, again when the server stops: %s", model_id, why)
                 continue
             if trained:
@@ -292,6 +331,7 @@ class Tinker:
             sampler = self.models.samplers.pop(sampler_id, None)
             if sampler and sampler.policy and sampler.policy is not sampler.base.policy:
                 self.worker.forget(sampler.policy)
+        return unsaved
 
     async def tidy(self) -> None:
         """Now and then drops clients that are gone, results that nobody fetches, expired saves."""
@@ -299,6 +339,8 @@ class Tinker:
         for session in list(self.sessions.values()):
             if session.heard < now - SILENT:
                 await self.end(session)
+        for queue in self.queues.values():
+            queue.tidy()
         self.promises.tidy()
         self.promises.tidy_unfetched()
         await done(self.worker.work(self.models.forget_expired))
@@ -336,6 +378,8 @@ class Tinker:
     def begun(self, session: Session, model_id: str, create: Callable[[], dict]) -> Response:
         """A model's first call creates it."""
         request_id = f"{model_id}:create"
+        if model_id in session.models and model_id not in self.queues:
+            raise UserError(f"{model_id} was unloaded: give a new model another model_seq_id")
         if model_id not in session.models:
             if len(self.queues) >= MOST_MODELS:
                 raise UserError(f"{MOST_MODELS} models are being trained; unload some")
@@ -350,17 +394,29 @@ class Tinker:
             raise NoSuchThing(f"there is no model {model_id!r}: it was unloaded, or never created")
         return self.queues[model_id]
 
+    async def read_call(self, request: HttpRequest) -> Body:
+        """The body of a call that changes a model."""
+        try:
+            return await read_body(request)
+        except BadValues as error:
+            with suppress(UserError):  # if it does not say whose turn it was
+                self.had_turn(numbered(Body(error.values)))
+            raise
+
     @contextmanager
     def reading(self, call: Numbered) -> Iterator[None]:
         """What is wrong with a call is found before its turn; then it has had its turn. Else all
         later ones would wait for its number."""
         try:
             yield
-        except UserError:
-            queue = self.queues.get(call.model_id)
-            if queue and call.seq_id is not None and queue.awaits(call.seq_id):
-                queue.put(call.seq_id, lambda: None)
+        except Exception:
+            self.had_turn(call)
             raise
+
+    def had_turn(self, call: Numbered) -> None:
+        queue = self.queues.get(call.model_id)
+        if queue and call.seq_id is not None and queue.awaits(call.seq_id):
+            queue.put(call.seq_id, Future(), lambda: None)
 
     def in_turn(self, call: Numbered, do: Callable[[Trained], object]) -> Response:
         """Calls `do` with the model when it is this call's turn. An error goes into the promise."""
@@ -373,7 +429,7 @@ class Tinker:
             future: Future = Future()
             self.promises.make(request_id, model_id.partition(":")[0], future)
             begin = partial(self.worker.work, lambda: do(self.one_trained(model_id)), future)
-            queue.put(number, begin)
+            queue.put(number, future, begin)
         return JSONResponse({"request_id": request_id, "model_id": model_id})
 
     def one_trained(self, model_id: str) -> Trained:
@@ -411,7 +467,7 @@ class Tinker:
         self.watch.forget(model_id)
         request_id = f"{model_id}:unload"
         self.promises.make(request_id, session.id, self.worker.work(unload))
-        for begin in queue.waiting.values():  # their turn never came: they find no model
+        for _, begin in queue.waiting.values():  # their turn never came: they find no model
             begin()
         return JSONResponse({"request_id": request_id, "model_id": model_id})
 
@@ -423,8 +479,9 @@ class Tinker:
                 f"forward_backward must be sent as {PROTOBUF}: use tinker 0.38 or newer"
             )
         asked, message = LossRequest(), await read_bytes(request)
+        context = max(base.context for base in self.models.bases.values())
         with self.reading(asked):
-            asked.read(message)
+            await beside(len(message), partial(asked.read, message, context))
         return self.in_turn(asked, partial(self.passes, asked))
 
     def passes(self, asked: LossRequest, trained: Trained) -> bytes:
@@ -438,35 +495,49 @@ class Tinker:
             raise UserError("the request has no data")
         parts = rollouts_of(asked.data, name, base.vocabulary, base.context)
         rollouts = [rollout for part in parts for rollout in part]
+        before = len(policy.since_update)
+        try:
+            found, total = self.scored(policy, rollouts, loss, asked.forward_only)
+            outputs, rest = [], found
+            for datum, part in zip(asked.data, parts, strict=True):
+                outputs.append(as_output(rest[: len(part)], datum))
+                rest = rest[len(part) :]
+        except Exception:
+            if not asked.forward_only:  # no sum can be taken apart if a part of it is not finite
+                policy.redo(policy.since_update[:before])
+            raise
+        if not asked.forward_only:
+            losses = trained.losses
+            losses["loss"] = losses.get("loss", 0.0) + total
+            losses["data"] = losses.get("data", 0) + len(parts)
+            self.watch.note(trained.id, Call(trained.steps, asked, parts, found, total, loss))
+        return loss_answer(outputs, {"loss:sum": total})
+
+    def scored(
+        self, policy: LocalPolicy, rollouts: list[Rollout], loss: Loss, forward_only: bool
+    ) -> tuple[list[torch.Tensor], float]:
+        """The log-probabilities of each rollout, and their loss."""
         found: list[torch.Tensor] = [torch.empty(0)] * len(rollouts)
-        if asked.forward_only:
+        if forward_only:
             found = policy.logprobs(rollouts)
             total = loss_at(rollouts, found, loss)
         else:
             sums = policy.forward_backward(rollouts, loss, 1.0, found)
             total = sum(float(one["loss"]) for one in sums)
-            losses = trained.losses
-            losses["loss"] = losses.get("loss", 0.0) + total
-            losses["data"] = losses.get("data", 0) + len(parts)
         if not np.isfinite(total):
-            raise UserError("the loss is not a finite number")
-        outputs, rest = [], found
-        for datum, part in zip(asked.data, parts, strict=True):
-            outputs.append(as_output(rest[: len(part)], datum))
-            rest = rest[len(part) :]
-        if not asked.forward_only:
-            self.watch.note(trained.id, Call(trained.steps, asked, parts, found, total, loss))
-        return loss_answer(outputs, {"loss:sum": total})
+            raise UserError("the loss is not a finite number: the call is ignored")
+        return found, total
 
     async def optim_step(self, request: HttpRequest) -> Response:
-        body = await read_body(request)
+        body = await self.read_call(request)
         call = numbered(body)
         with self.reading(call):
             params = adam_params(body)
 
         def step(trained: Trained) -> dict:
             metrics = trained.optim_step(params)
-            self.watch.after_step(trained)
+            with record_may_fail(f"a page about {trained.id}"):
+                self.watch.after_step(trained)
             return {"type": "optim_step", "metrics": metrics}
 
         return self.in_turn(call, step)
@@ -474,7 +545,7 @@ class Tinker:
     # -- saves
 
     async def save_weights(self, request: HttpRequest) -> Response:
-        body = await read_body(request)
+        body = await self.read_call(request)
         call = numbered(body)
         with self.reading(call):
             name, about, overwrite = save_name(body), about_save(body), body.yes("overwrite")
@@ -486,7 +557,7 @@ class Tinker:
         return self.in_turn(call, save)
 
     async def save_weights_external(self, request: HttpRequest) -> Response:
-        body = await read_body(request)
+        body = await self.read_call(request)
         call = numbered(body)
         with self.reading(call):
             name, about = save_name(body), about_save(body)
@@ -500,7 +571,7 @@ class Tinker:
         return self.in_turn(call, save)
 
     async def save_weights_for_sampler(self, request: HttpRequest) -> Response:
-        body = await read_body(request)
+        body = await self.read_call(request)
         call = numbered(body)
         with self.reading(call):
             kind = body.text("kind", "snapshot")
@@ -532,9 +603,9 @@ class Tinker:
 
     async def load_weights(self, request: HttpRequest) -> Response:
         """Into an existing model, or as the first call of a new one."""
-        body = await read_body(request)
+        body = await self.read_call(request)
         if body.has("session_id"):
-            path, with_optimizer = load_of(body)
+            path, with_optimizer = self.load_of(body)
             check_optimizer(body)
             session, model_id = self.new_model_id(body)
             metadata = body.metadata("user_metadata")
@@ -549,7 +620,7 @@ class Tinker:
             return self.begun(session, model_id, create)
         call = numbered(body)
         with self.reading(call):
-            path, with_optimizer = load_of(body)
+            path, with_optimizer = self.load_of(body)
 
         def load(trained: Trained) -> dict:
             about, place = self.models.place_of(path)
@@ -562,6 +633,12 @@ class Tinker:
 
         return self.in_turn(call, load)
 
+    def load_of(self, body: Body) -> tuple[str, bool]:
+        """The path of the save, and whether its optimizer is wanted."""
+        path = body.text("path")
+        training_only(self.models.parsed(path)[1], path)
+        return path, body.yes("optimizer")
+
     async def weights_info(self, request: HttpRequest) -> Response:
         path = (await read_body(request)).text("tinker_path")
         about, _ = self.models.place_of(path)
@@ -571,11 +648,11 @@ class Tinker:
         return JSONResponse({"base_model": about["base"], **rank, **parts, "train_unembed": False})
 
     async def list_training_runs(self, request: HttpRequest) -> Response:
-        ids = self.models.known_ids()[::-1]
+        ids, unreadable = self.models.known()
         offset, limit = offset_and_limit(request)
-        rows = [self.run_row(model_id) for model_id in ids[offset : offset + limit]]
+        rows = [self.run_row(model_id) for model_id in ids[::-1][offset : offset + limit]]
         cursor = {"offset": offset, "limit": limit, "total_count": len(ids)}
-        return JSONResponse({"training_runs": rows, "cursor": cursor})
+        return JSONResponse({"training_runs": rows, "cursor": cursor, "unreadable": unreadable})
 
     async def get_training_run(self, request: HttpRequest) -> Response:
         return JSONResponse(self.run_row(request.path_params["model_id"]))
@@ -604,13 +681,15 @@ class Tinker:
 
     async def list_all_checkpoints(self, request: HttpRequest) -> Response:
         offset, limit = offset_and_limit(request)
+        ids, unreadable = self.models.known()
         rows = [
             self.save_row(model_id, saved)
-            for model_id in self.models.known_ids()[::-1]
+            for model_id in ids[::-1]
             for saved in self.models.saves_of(model_id)
         ]
         cursor = {"offset": offset, "limit": limit, "total_count": len(rows)}
-        return JSONResponse({"checkpoints": rows[offset : offset + limit], "cursor": cursor})
+        page = {"checkpoints": rows[offset : offset + limit], "cursor": cursor}
+        return JSONResponse(page | {"unreadable": unreadable})
 
     def save_row(self, model_id: str, saved: Saved) -> dict:
         place = self.models.folder_of(model_id) / "checkpoints" / f"{saved.batch:06d}"
@@ -698,8 +777,10 @@ class Tinker:
         request_id = f"{sampler.id}:{seq_id}"
         if request_id not in self.promises.by_id:
             policy = await self.policy_of(sampler)
-            asked, wanted, last = self.sample_request(body, sampler, policy, seq_id, count)
-            self.sampled(request_id, asked, wanted, last)
+            read = partial(self.sample_request, body, sampler, policy, seq_id, count)
+            asked, wanted, last = await beside(body.size, read)
+            if request_id not in self.promises.by_id:  # unless it has come again meanwhile
+                self.sampled(request_id, asked, wanted, last)
         ids = [f"{request_id}:{number}" for number in range(count)]
         return JSONResponse({"request_id": request_id, "sample_sequence_ids": ids})
 
@@ -724,7 +805,7 @@ class Tinker:
         room = max(1, sampler.base.context - len(prompt))
         most = given.integer("max_tokens", 0, 2**31, room)
         likely = body.integer("topk_sample_logprobs", 0, 1000, 0)
-        request = Request(policy, prompt, keys, max(1, most), **params, likely=likely)
+        request = Request(policy, prompt, keys, most, **params, likely=likely)
         if body.yes("record_stability_info") and not self.stable_stands_in:
             raise UserError(NO_STABLE_REINFORCE)
         wanted = Wanted(
@@ -744,6 +825,9 @@ class Tinker:
 
     def sampled(self, id: str, asked: Request, wanted: Wanted, last: int | None) -> None:
         """Begins to sample; the promise is kept when all results are there."""
+        session = self.session(id.partition(":")[0])
+        if len(session.sampling) >= MOST_WAITING:
+            raise TooMany(f"{MOST_WAITING:,} requests of this session wait for answers already")
         prompt = asked.prompt
         futures: list[Future] = [self.worker.sample(asked)]
         scores = last != 0 and len(prompt) > 1
@@ -774,8 +858,10 @@ class Tinker:
         def cancel() -> None:
             asked.cancelled = True
 
-        session = id.partition(":")[0]
-        self.promises.make(id, session, combined(futures, finish), cancel)
+        answer = combined(futures, finish)
+        session.sampling.add(id)
+        answer.add_done_callback(lambda _: session.sampling.discard(id))
+        self.promises.make(id, session.id, answer, cancel)
 
     # -- promises
 
@@ -831,16 +917,6 @@ def is_from_here(request: HttpRequest) -> bool:
     return request.client is not None and request.client.host in HERE
 
 
-def lora_of(body: Body) -> Lora:
-    """Rank 0 trains all weights."""
-    return Lora(
-        body.integer("rank", 0, 1024),
-        body.integer("seed", 0, 2**63 - 1, 0),
-        body.yes("train_mlp", True),
-        body.yes("train_attn", True),
-    )
-
-
 def check_optimizer(body: Body) -> None:
     kind = body.part("optimizer_config", {}).values.get("type", "adamw")
     if kind != "adamw":
@@ -848,7 +924,7 @@ def check_optimizer(body: Body) -> None:
 
 
 def numbered(body: Body) -> Numbered:
-    return Numbered(body.text("model_id"), body.maybe_integer("seq_id", 1, 2**31 - 1))
+    return Numbered(body.text("model_id"), body.maybe_integer("seq_id", 1, MOST_SEQ_ID))
 
 
 def adam_params(body: Body) -> dict[str, float]:
@@ -874,13 +950,6 @@ def save_name(body: Body) -> str:
     if not SAVE_NAME.fullmatch(name):
         raise UserError(f"a save's name may have letters, digits, . _ and -, but is {name!r}")
     return name
-
-
-def load_of(body: Body) -> tuple[str, bool]:
-    """The path of the save, and whether its optimizer is wanted."""
-    path = body.text("path")
-    training_only(path)
-    return path, body.yes("optimizer")
 
 
 def about_save(body: Body) -> dict:
@@ -921,10 +990,12 @@ def sampling_params(body: Body, tokenizer) -> dict:
         kinds = {type(one) for one in several}
         if not kinds <= {int} and not kinds <= {str} or len(several) > 64 or "" in several:
             raise body.wrong("stop", "a text, or a list of at most 64 texts or tokens")
+        if any(len(one) > LONGEST_STOP for one in several if isinstance(one, str)):
+            raise UserError(f"a text in stop has more than {LONGEST_STOP} characters")
         ids = frozenset(one for one in several if isinstance(one, int))
         texts = tuple(one for one in several if isinstance(one, str))
     return {
-        "temperature": body.number("temperature", 0, 100, 1.0),
+        "temperature": body.temperature(),
         "top_p": body.number("top_p", 1e-9, 1, 1.0),
         "top_k": max(0, body.integer("top_k", -1, 2**31, -1)),
         "stops": Stops(ids, texts, tokenizer),
@@ -936,12 +1007,13 @@ def targets_of(body: Body, length: int, vocabulary: int) -> np.ndarray | None:
     if not body.has("target_prompt_logprobs"):
         return None
     tensor = body.part("target_prompt_logprobs")
-    shape, numbers = tensor.list_of("shape", int), np.array(tensor.list_of("data", int), np.int64)
+    shape = tensor.list_of("shape", int)
+    numbers = np.array(tensor.integers("data", -1, vocabulary - 1), np.int64)
     if len(shape) != 2 or shape[0] != length - 1 or not 0 < shape[0] * shape[1] <= MOST_NUMBERS:
         raise tensor.wrong("shape", f"[{length - 1}, K]")
     if tensor.has("sparse_crow_indices"):
         starts, columns = (
-            np.array(tensor.list_of(key, int), np.int64)
+            np.array(tensor.integers(key, 0, MOST_NUMBERS), np.int64)
             for key in ("sparse_crow_indices", "sparse_col_indices")
         )
         targets = densified(numbers, starts, columns, shape, fill=-1)
@@ -949,8 +1021,6 @@ def targets_of(body: Body, length: int, vocabulary: int) -> np.ndarray | None:
         targets = numbers.reshape(shape)
     else:
         raise tensor.wrong("data", f"{shape[0] * shape[1]} numbers")
-    if targets.size and not -1 <= targets.min() <= targets.max() < vocabulary:
-        raise UserError(f"a target is outside of the model's vocabulary of {vocabulary}")
     return targets
 
 

@@ -31,7 +31,8 @@ log = logging.getLogger("reasoning_from_scratch")
 # millisecond apart: if they joined one by one, each would cost a pass over its prompt and a larger
 # batch. A streaming client does not wait while nothing is being sampled.
 JOINS_EVERY = 0.01
-IDLE_BATCHES = 4  # kept ready: a batch has copies of the weights, in a layout that is fast
+IDLE_BATCHES = 4  # kept ready
+MOST_BATCHES = 8  # being sampled, each with its cache; further temperatures wait until one ends
 
 
 @dataclass
@@ -121,6 +122,7 @@ class Worker:
         self.waiting: deque[tuple[Future, Callable]] = deque()
         self.scoring: list[tuple[Future, LocalPolicy, list[Rollout]]] = []
         self.joining: list[Request] = []
+        self.later: list[Request] = []  # which found MOST_BATCHES others
         self.batches: OrderedDict[tuple, tuple[OpenBatch, set[Request]]] = OrderedDict()
         self.joins_at = 0.0  # when waiting requests may join
         self.closing = False
@@ -171,7 +173,7 @@ class Worker:
     def in_progress(self) -> int:
         """How many answers are being sampled, or wait for it."""
         drawn = sum(len(batch.rollouts) for batch, _ in list(self.batches.values()))
-        return drawn + sum(len(request.keys) for request in list(self.joining))
+        return drawn + sum(len(request.keys) for request in [*self.joining, *self.later])
 
     # -- the thread
 
@@ -188,14 +190,15 @@ class Worker:
             if work:
                 self.do(*work)
             self.score_together(scoring)
-            for request in joining:
+            waiting, self.later = [*self.later, *joining], []
+            for request in waiting:
                 self.join(request)
             for name in list(self.batches):
                 self.step(name)
         self.give_up()
 
     def busy(self) -> bool:
-        return bool(self.waiting or self.scoring or self.drawing or self.may_join())
+        return bool(self.waiting or self.scoring or self.drawing or self.later or self.may_join())
 
     @property
     def drawing(self) -> bool:
@@ -242,6 +245,12 @@ class Worker:
                 found = found[len(own) :]
 
     def join(self, request: Request) -> None:
+        if not request.max_new_tokens:  # its client wants to know about the prompt alone
+            settle(request.future, [Rollout(prompt_ids=request.prompt) for _ in request.keys])
+            return
+        if request.drawn_as not in self.batches and self.full:
+            self.later.append(request)
+            return
         try:
             batch, requests = self.batch_for(request)
             listeners = [Listener(request, number) for number in range(len(request.keys))]
@@ -267,6 +276,10 @@ class Worker:
             self.batches[request.drawn_as] = batch, set()
         self.batches.move_to_end(request.drawn_as)
         return self.batches[request.drawn_as]
+
+    @property
+    def full(self) -> bool:
+        return sum(bool(requests) for _, requests in self.batches.values()) >= MOST_BATCHES
 
     def step(self, name: tuple) -> None:
         batch, requests = self.batches[name]
@@ -295,7 +308,7 @@ class Worker:
         for future, _, _ in self.scoring:
             settle(future, stopping)
         drawing = [request for _, requests in self.batches.values() for request in requests]
-        for request in [*self.joining, *drawing]:
+        for request in [*self.joining, *self.later, *drawing]:
             settle(request.future, stopping)
         self.batches.clear()
 

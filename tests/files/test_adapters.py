@@ -96,6 +96,20 @@ def test_commands_that_ask_take_it(adapter, command, monkeypatch):
     assert cli.main([command, "--model", str(adapter), "--device", "cpu", *limits]) == 0
 
 
+def test_one_without_tensors_or_with_a_strange_configuration_is_refused(tmp_path, capsys):
+    empty, _ = written(tmp_path / "empty", "tiny")
+    save_state({}, empty / ADAPTER_WEIGHTS)
+    with pytest.raises(UserError, match="has no tensors, so it would change nothing in tiny"):
+        load_model_and_tokenizer(empty)
+    nested = shutil.copytree(empty, tmp_path / "nested")
+    text = (nested / ADAPTER_CONFIG).read_text()
+    (nested / ADAPTER_CONFIG).write_text(
+        text.replace("{", '{"a": ' + "[" * 5000 + "]" * 5000 + ",", 1)
+    )
+    assert cli.main(["evaluate", "--model", str(nested), "--limit", "1"]) == 2
+    assert f"set base_model_name_or_path in {nested / ADAPTER_CONFIG}" in capsys.readouterr().err
+
+
 def test_a_base_that_is_gone_or_is_no_whole_model(tmp_path, capsys):
     first, _ = written(tmp_path / "first", "tiny")
     twice = shutil.copytree(first, tmp_path / "twice")

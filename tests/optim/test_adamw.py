@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from reasoning_from_scratch.config import Optim
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim import adamw as optim
 from reasoning_from_scratch.optim.adamw import AdamW, stochastic_round
 from reasoning_from_scratch.optim.muon import MuonAdamW
@@ -89,6 +90,22 @@ def test_state_continues_exactly(method, kind, dtype):
     run(second, rest, range(3, 6))
     for a, b in zip(whole.parameters(), second.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_state_that_is_none_of_its_own_changes_nothing():
+    model, other = net(torch.float32), nn.Linear(3, 3)
+    optimizer = AdamW(model)
+    good, before = optimizer.state_dict(), {k: v.clone() for k, v in optimizer.state.items()}
+    name = next(iter(good))
+    for state, updates, says in (
+        (good, -1, "no optimizer has made -1 updates"),
+        (AdamW(other).state_dict(), 1, "is absent, but must be of shape"),
+        (good | {name: torch.ones(1)}, 1, r"is of shape \(1,\), but must be"),
+    ):
+        with pytest.raises(UserError, match=says):
+            optimizer.load_state_dict(state, updates)
+    assert optimizer.updates == 0
+    assert all(torch.equal(optimizer.state[k], v) for k, v in before.items())
 
 
 def test_clipping():

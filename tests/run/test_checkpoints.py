@@ -1,6 +1,8 @@
 """Saves: whole or not there, pruned, the best ones kept."""
 
 import errno
+import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -110,6 +112,33 @@ def test_full_disk_during_a_save_loses_nothing(tmp_path, monkeypatch):
         train(config, quiet=True, **toy_world(tmp_path))
     lines = read_lines(tmp_path / "run" / "checkpoints.jsonl")
     assert [line["batch"] for line in lines] == [0, 1, 2]
+
+
+def test_what_cannot_be_written_as_json_spoils_no_other_save(tmp_path):
+    """NaN is none. The line and the state say null, and the save after it is made."""
+    toy_run(tmp_path / "run", steps=1, save_every=1)
+    saves = Checkpoints(tmp_path / "run").read()
+    for batch in (7, 8):
+        about = [{"kind": "weights", "name": "a", "metadata": {"x": math.nan}}]
+        saves.save(batch, lambda folder: (folder / "config.json").touch(), {}, {}, saved_as=about)
+    assert batches(saves) == [0, 1, 7, 8]
+    written = (tmp_path / "run" / "training_state" / "000008" / "trainer_state.json").read_text()
+    assert json.loads(written, parse_constant=pytest.fail)["line"]["saved_as"][0]["metadata"] == {
+        "x": None
+    }
+
+
+def test_a_disk_that_is_full_is_told_with_advice_for_its_user(tmp_path):
+    def full(folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for advice, says in (("", "make room, then --resume"), ("call a plumber", "call a plumber")):
+        with pytest.raises(UserError, match=f"No space left on device; nothing .*{says}"):
+            Checkpoints(tmp_path, advice).save(1, full, None, {})
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "checkpoints").write_text("no folder")
+    with pytest.raises(UserError, match="could not save after step 1"):
+        Checkpoints(tmp_path / "other").save(1, full, None, {})
 
 
 def test_the_newest_complete_save_counts(tmp_path):

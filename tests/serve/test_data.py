@@ -101,6 +101,13 @@ def test_cross_entropy_with_several_targets_at_each_place(training_pass):
     assert np.allclose(as_output(found, datum), own.detach().numpy(), atol=1e-5)
 
 
+def test_whole_numbers_are_tokens_in_any_format():
+    datum = Datum([1, 2], {"target_tokens": np.array([2, 3], np.float32)})
+    ((rollout,),) = rollouts_of([datum], "cross_entropy", 13, 256)
+    assert rollout.response_ids == [2, 3] and rollout.targets.tolist() == [2, 3]
+    assert rollout.targets.dtype == torch.int64
+
+
 def test_weights_may_be_left_out():
     datum = Datum([1, 2], {"target_tokens": np.array([2, 3])})
     ((rollout,),) = rollouts_of([datum], "cross_entropy", 13, 256)
@@ -138,6 +145,11 @@ def changed(**inputs):
         (data()[0], "cross_entropy", "cross_entropy needs target_tokens, weights, but got"),
         (changed(target_tokens=np.array([1])), "ppo", "has 5 tokens, but its inputs have shapes"),
         (changed(target_tokens=np.array([1, 2, 3, 4, -1])), "ppo", "has a target outside"),
+        (
+            changed(target_tokens=np.array([1, 2, 3, 4.5, 0], np.float32)),
+            "ppo",
+            "datum 0 has a target that is not a whole number",
+        ),
         (changed(logprobs=np.full(5, np.nan, np.float32)), "dro", "numbers that are not finite"),
     ],
 )
@@ -154,6 +166,14 @@ def test_data_that_cannot_be_learned_from(datum, loss, message):
         ("hinge", {}, "there is no loss 'hinge' here; use one of cross_entropy"),
         ("ppo", {"beta": 1.0}, "beta=1.0: ppo takes these: clip_low_threshold"),
         ("cross_entropy", {"beta": "x"}, "cross_entropy takes these: none"),
+        (
+            "ppo",
+            {"clip_low_threshold": 2.0, "clip_high_threshold": 0.5},
+            "expected 0 <= clip_low_threshold <= clip_high_threshold",
+        ),
+        ("ppo", {"clip_low_threshold": 2.0}, "expected 0 <= clip_low_threshold"),
+        ("cispo", {"clip_low_threshold": -0.5}, "expected 0 <= clip_low_threshold"),
+        ("dro", {"beta": -1.0}, "beta from 0"),
     ],
 )
 def test_losses_that_are_not_here(name, config, message):

@@ -27,7 +27,7 @@ def client(application):
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setattr("reasoning_from_scratch.serve.app.TIDIED_EVERY", 0.5)
-        with TestClient(application, raise_server_exceptions=False) as one:
+        with TestClient(application, "http://127.0.0.1", raise_server_exceptions=False) as one:
             yield one
 
 
@@ -35,19 +35,31 @@ def test_a_page_from_elsewhere_is_not_let_in(client):
     assert client.get("/v1/models").status_code == 200
     for headers in (
         {"host": "evil.example"},
-        {"origin": "http://evil.example"},
         {"host": "localhost.evil.example:8000"},
+        {"host": "testserver"},
+        {"host": "[::1]evil.com"},
+        {"host": "[::1].evil.com:8000"},
+        {"host": "127.0.0.1:8000@evil.com"},
+        {"host": "evil.com/127.0.0.1"},
+        {"host": ""},
+        {"origin": "http://evil.example"},
+        {"origin": "http://evil.com//127.0.0.1"},
+        {"origin": "http://127.0.0.1.evil.com"},
+        {"origin": "null"},
     ):
         answer = client.get("/v1/models", headers=headers)
-        assert answer.status_code == 403 and answer.json()["detail"]
-    here = {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"}
-    assert client.get("/v1/models", headers=here).status_code == 200
-    assert client.get("/v1/models", headers={"host": "[::1]:8000"}).status_code == 200
+        assert answer.status_code == 403 and answer.json()["detail"], headers
+    for headers in (
+        {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"},
+        {"host": "LOCALHOST", "origin": "https://LOCALHOST"},
+        {"host": "[::1]:8000", "origin": "http://[::1]:8000"},
+    ):
+        assert client.get("/v1/models", headers=headers).status_code == 200, headers
 
 
 def test_with_a_key_only_who_has_it(tmp_path):
     options = ServeOptions(log_path=str(tmp_path), device="cpu", host="0.0.0.0", api_key="tml-key")
-    with TestClient(build(options)) as client:
+    with TestClient(build(options), "http://127.0.0.1") as client:
         assert client.get("/api/v1/healthz").status_code == 200
         assert client.get("/health").status_code == 200
         for headers in ({}, {"X-API-Key": "tml-kez"}, {"Authorization": "Bearer x"}):

@@ -27,9 +27,13 @@ def datum(tokens, **inputs):
     return tinker.Datum(model_input=tinker.ModelInput.from_ints(tokens), loss_fn_inputs=inputs)
 
 
+def read_by_server(message):
+    return LossRequest().read(message, context=512)
+
+
 def test_a_request_of_the_client_is_read():
     sent = datum([1, 2, 300], target_tokens=[2, 300, 0], advantages=[0.0, 1.5, -2.0])
-    read = LossRequest().read(request([sent, sent], config={"clip_low_threshold": 0.5, "x": "y"}))
+    read = read_by_server(request([sent, sent], config={"clip_low_threshold": 0.5, "x": "y"}))
     assert (read.model_id, read.seq_id, read.loss) == ("s:train:0", 7, "ppo")
     assert read.config == {"clip_low_threshold": 0.5, "x": "y"} and not read.forward_only
     assert [d.tokens for d in read.data] == [[1, 2, 300]] * 2
@@ -42,7 +46,7 @@ def test_a_sparse_matrix_is_read():
     torch = pytest.importorskip("torch")
     matrix = torch.zeros(6, 9, dtype=torch.long)
     matrix[1, 3], matrix[4, 0], matrix[4, 8] = 5, 6, 7
-    (read,) = LossRequest().read(request([datum([1] * 6, target_tokens=matrix)])).data
+    (read,) = read_by_server(request([datum([1] * 6, target_tokens=matrix)])).data
     assert (read.inputs["target_tokens"] == matrix.numpy()).all()
 
 
@@ -51,7 +55,7 @@ def test_what_no_tokens_are_is_refused():
     inputs = {"target_tokens": [1]}
     sent = tinker.Datum(model_input=tinker.ModelInput(chunks=[picture]), loss_fn_inputs=inputs)
     with pytest.raises(UserError, match="send tokens"):
-        LossRequest().read(request([sent]))
+        read_by_server(request([sent]))
 
 
 @settings(max_examples=200, deadline=None)
@@ -60,7 +64,7 @@ def test_damaged_messages_are_refused_in_words(noise, place):
     whole = request([datum([1, 2], target_tokens=[1, 2], weights=[1.0, 0.0])])
     for message in (noise, whole[:place], whole[:place] + noise + whole[place:]):
         try:
-            LossRequest().read(message)
+            read_by_server(message)
         except UserError:
             pass
 

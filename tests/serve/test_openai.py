@@ -12,6 +12,7 @@ import torch
 pytest.importorskip("starlette", reason="needs the extra serve")
 
 from reasoning_from_scratch import Sampling, generate, load_problems
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.serve.body import Body
@@ -324,6 +325,13 @@ def test_a_conversation_is_put_as_the_model_was_trained():
     assert put(("system", "Be brief."), ("user", "1")).startswith("<|im_start|>system\nBe brief.")
     quiet = put(("user", "1"), chat_template_kwargs={"enable_thinking": False})
     assert quiet.endswith("<think>\n\n</think>\n\n")
+
+
+@pytest.mark.parametrize("key", ["template", "messages", "named_tokens", "tools", "eos_token"])
+def test_a_template_gets_its_conversation_from_the_call_alone(key):
+    body = Body({"messages": [{"role": "user", "content": "1"}], "chat_template_kwargs": {key: 1}})
+    with pytest.raises(UserError, match=f"chat_template_kwargs has {key}, which the call itself"):
+        conversation(body, with_template("{{ messages }}"), None)
 
 
 def with_template(template):

@@ -52,6 +52,15 @@ def test_from_the_page_to_a_token(server, trained):
     assert sum(rose) > len(rose) / 2
 
 
+def test_a_key_is_encoded_in_links(server, trained):
+    """It may have characters that mean something in an address."""
+    home = httpx.get(server.address, params={"key": "tml-a&b=c#d e"}).text
+    (link,) = set(re.findall(r'href="(models/[^"]+)"', home))
+    assert link == f"models/{trained}?key=tml-a%26b%3Dc%23d%20e"
+    page = httpx.get(f"{server.address}/{link}")
+    assert page.status_code == 200 and "?key=tml-a%26b%3Dc%23d%20e" in page.text
+
+
 def test_what_is_not_there(server, trained):
     for path in ("models/x", f"models/{trained}/calls/99", f"models/{trained}/calls/x"):
         assert httpx.get(f"{server.address}/{path}").status_code == 404

@@ -1,6 +1,10 @@
 """Tinker's own client against the server: what it is told, and that the numbers are ours."""
 
+import errno
+import json
 import math
+import os
+import shutil
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -463,13 +467,15 @@ def test_several_clients_train_at_once(service, sampler):
 
 def test_what_cannot_be_saved_is_kept_and_tried_again(server, caplog):
     models = server.tinker.models
-    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
-        clients = [service.create_lora_training_client("tiny", rank=4).result() for _ in range(2)]
-        for client in clients:
-            learn(client)
-        bad, good = (client.model_id for client in clients)
-        in_the_way = server.folder / bad.replace(":", "-") / "checkpoints"
-        in_the_way.write_text("no folder")
+    service = tinker.ServiceClient(base_url=server.address, api_key="tml-test")
+    clients = [service.create_lora_training_client("tiny", rank=4).result() for _ in range(2)]
+    for client in clients:
+        learn(client)
+    bad, good = (client.model_id for client in clients)
+    in_the_way = server.folder / bad.replace(":", "-") / "checkpoints"
+    in_the_way.write_text("no folder")
+    with pytest.raises(tinker.BadRequestError, match=f"not saved yet.*{bad}: could not save"):
+        service.close("success").result()
     assert f"{bad} is not saved yet, again when the server stops" in caplog.text
     assert good not in models.trained and models.saves_of(good)
     server.tinker.save_all()
@@ -493,6 +499,166 @@ def test_a_session_that_ends_frees_what_it_held(server):
     assert not [id for id in server.tinker.promises.by_id if id.startswith(session)]
     # It was not saved, so it is when it goes.
     assert [saved.name for saved in models.saves_of(model_id)] == ["last"]
+
+
+def test_a_refused_call_leaves_the_gradient_of_those_before_it(server, service, sampler):
+    """exp of 1e4 is not finite: the whole sum would not be, and the next step would drop it."""
+    clients = [service.create_lora_training_client("tiny", rank=4).result() for _ in range(2)]
+    data = rl_data(sampler, 1)
+    for client, also in zip(clients, (True, False), strict=True):
+        client.forward_backward(data, "importance_sampling").result()
+        if also:
+            with pytest.raises(tinker.RequestFailedError, match="the loss is not a finite number"):
+                bad = datum(PROMPTS[0], [5], [-1e4], 1.0)
+                client.forward_backward([bad], "importance_sampling").result()
+        client.forward_backward(data[:2], "ppo").result()
+    norms = [client.optim_step(ADAM).result().metrics["grad_norm:mean"] for client in clients]
+    assert norms[0] == norms[1] > 0
+    trained = server.tinker.models.trained[clients[0].model_id]
+    lines = (trained.folder / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["data"] == len(data) + 2
+
+
+@pytest.mark.parametrize("how", ["deleted", "expired", "will expire"])
+def test_what_was_learned_is_saved_if_no_other_save_keeps_it(server, how):
+    models = server.tinker.models
+    rest = tinker.RestClient(base_url=server.address, api_key="tml-test")
+    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
+        client = service.create_lora_training_client("tiny", rank=4).result()
+        learn(client)
+        ttl = 3600 if how == "will expire" else None
+        path = client.save_state("only", ttl_seconds=ttl).result().path
+        if how == "expired":
+            models.expire(path, time.time() - 1)
+            models.forget_expired()
+        elif how == "deleted":
+            rest.delete_checkpoint_from_tinker_path(path).result()
+        model_id = client.model_id
+    assert "last" in {saved.name for saved in models.saves_of(model_id)}
+    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
+        again = service.create_training_client_from_state(f"tinker://{model_id}/weights/last")
+        assert again.result().get_info().lora_rank == 4
+
+
+def test_what_was_loaded_is_saved_if_it_was_deleted_since(server):
+    rest = tinker.RestClient(base_url=server.address, api_key="tml-test")
+    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
+        client = service.create_lora_training_client("tiny", rank=4).result()
+        learn(client)
+        path = client.save_state("only").result().path
+    found = {}
+    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
+        for deletes in (False, True):
+            again = service.create_training_client_from_state(path).result()
+            if deletes:
+                rest.delete_checkpoint_from_tinker_path(path).result()
+            assert httpx.post(
+                f"{server.address}/api/v1/unload_model", json={"model_id": again.model_id}
+            ).is_success
+            server.worker.work(lambda: None).result()
+            found[deletes] = [s.name for s in server.tinker.models.saves_of(again.model_id)]
+    assert found == {False: [], True: ["last"]}
+
+
+def test_a_save_that_stays_is_enough(server):
+    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
+        client = service.create_lora_training_client("tiny", rank=4).result()
+        learn(client)
+        client.save_state("mine").result()
+        model_id = client.model_id
+    assert [saved.name for saved in server.tinker.models.saves_of(model_id)] == ["mine"]
+
+
+def test_a_listing_skips_and_names_what_it_cannot_read(server, client, caplog):
+    client.save_state("good").result()
+    about = json.loads(
+        (server.folder / client.model_id.replace(":", "-") / "config.json").read_text()
+    )
+    served = about["served"]
+    strange = {
+        "a-train-1": 5,
+        "a-train-2": served | {"id": "a:train:2", "time": None},
+        "a-train-3": served,
+        "a-train-4": served | {"id": "a:train:4", "lora": {"rank": "x"}},
+        "a-train-5": served | {"id": "a:train:5", "metadata": {"a": math.nan}},
+        "a-train-6": served | {"id": "a:train:6", "base": 7},
+    }
+    for name, value in strange.items():
+        (server.folder / name).mkdir()
+        (server.folder / name / "config.json").write_text(json.dumps({"served": value}))
+    (server.folder / "a-train-7").mkdir()
+    (server.folder / "a-train-7" / "config.json").write_text("[" * 5000)  # not one of ours
+    try:
+        rest = tinker.RestClient(base_url=server.address, api_key="tml-test")
+        runs = rest.list_training_runs(limit=100).result().training_runs
+        assert client.model_id in [run.training_run_id for run in runs]
+        listed = rest.list_user_checkpoints(limit=100).result().checkpoints
+        assert f"tinker://{client.model_id}/weights/good" in [c.tinker_path for c in listed]
+        for call in ("training_runs", "checkpoints"):
+            told = httpx.get(f"{server.address}/api/v1/{call}").json()["unreadable"]
+            for name in strange:
+                assert [name in sentence for sentence in told].count(True) == 1
+                assert f"{name}/config.json: served" in caplog.text
+    finally:
+        for name in [*strange, "a-train-7"]:
+            shutil.rmtree(server.folder / name)
+
+
+def test_a_save_that_cannot_be_read_is_skipped(server, client, caplog):
+    """NaN in its metadata, as an earlier server wrote it, or whatever somebody changed."""
+    client.save_state("good").result()
+    learn(client)
+    client.save_state("other").result()
+    folder = server.tinker.models.trained[client.model_id].folder
+    lines = [json.loads(line) for line in (folder / "checkpoints.jsonl").read_text().splitlines()]
+    good = lines[1]["saved_as"][0]
+    lines[1]["saved_as"] += [
+        good | {"name": "nan", "metadata": {"a": math.nan}}, good | {"name": "../x"}, 5,
+        good | {"kind": "x"}, good | {"time": "x"}, good | {"expires": math.inf, "time": None},
+    ]  # fmt: skip
+    lines += [{"batch": [1]}]
+    (folder / "checkpoints.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    names = [saved.name for saved in server.tinker.models.saves_of(client.model_id)]
+    assert names == ["good", "other"] and "it is skipped" in caplog.text
+    assert httpx.get(f"{server.address}/api/v1/checkpoints").status_code == 200
+    client.save_state("third").result()
+    names = [saved.name for saved in server.tinker.models.saves_of(client.model_id)]
+    assert names == ["good", "other", "nan", "third"]  # written anew, its NaN has become null
+
+
+def test_a_full_disk_is_told_in_words_that_help_here(server, service, client, monkeypatch, caplog):
+    def full(path, *_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    learn(client)
+    monkeypatch.setattr("reasoning_from_scratch.run.checkpoints.write_whole", full)
+    with pytest.raises(
+        tinker.RequestFailedError, match="No space left.*make room, then save again"
+    ):
+        client.save_state("a").result()
+    monkeypatch.setattr("reasoning_from_scratch.serve.models.write_whole", full)
+    with pytest.raises(tinker.RequestFailedError, match="cannot create .*No space left.*make room"):
+        service.create_lora_training_client("tiny", rank=4).result()
+    # A step is made even if nothing can be recorded about it.
+    monkeypatch.setattr("reasoning_from_scratch.serve.models.append", full)
+    monkeypatch.setattr("reasoning_from_scratch.serve.watch.write_unsynced", full)
+    monkeypatch.setattr("reasoning_from_scratch.serve.watch.PAGE_EVERY", 1)
+    learn(client)
+    assert server.tinker.models.trained[client.model_id].moves == 2
+    assert f"the metrics of {client.model_id} cannot be written: No space left" in caplog.text
+    assert f"a page about {client.model_id} cannot be written" in caplog.text
+    monkeypatch.undo()
+    client.save_state("a").result()
+
+
+def test_a_model_that_could_not_be_loaded_does_not_train_on_from_its_base(server, service, client):
+    path = client.save_state("a").result().path
+    folder = server.tinker.models.trained[client.model_id].folder
+    (folder / "training_state" / "000000" / "optimizer.safetensors").write_bytes(b"x")
+    before = set(server.tinker.models.trained)
+    with pytest.raises(tinker.RequestFailedError, match="is damaged"):
+        service.create_training_client_from_state(path).result()
+    assert set(server.tinker.models.trained) == before
 
 
 def test_a_save_of_its_own_stays_when_a_client_leaves(server):
