@@ -57,7 +57,8 @@ CUT_OFF = {"max_new_tokens": 48}
 # The regime "objective" compares them where it has one.
 WITHOUT_EFFECT = ("gspo", "cispo", "dro")
 WITH_A_TEACHER = ("distill", "opsd", "sft")  # as in the regimes "three-ways" and "rivals"
-OWN_PAGES = ("dppo", "maxrl", "tis", "seq_tis", "mis")  # "methods-lag" and "rare" compare these
+# Those that "methods-lag", "rare" and "fewer-trained" compare.
+OWN_PAGES = ("dppo", "maxrl", "tis", "seq_tis", "mis", "pods")
 
 REGIMES = {
     "clip-higher": Regime(
@@ -136,6 +137,19 @@ REGIMES = {
         outcome="pass@1",
         common=SHORT,
         also=("greedy test", "mixed"),
+    ),
+    "fewer-trained": Regime(
+        "In equal time: is it better to train on fewer of the rollouts, for more steps?",
+        {  # "4 of 16": of 16 rollouts the four whose rewards vary most
+            "8 of 8": {},
+            "4 of 8": {"train_rollouts": 4, "steps": 52},
+            "8 of 16": {"rollouts": 16, "train_rollouts": 8, "steps": 28},
+            "4 of 16": {"rollouts": 16, "train_rollouts": 4, "steps": 32},
+        },
+        outcome="pass@1",
+        common=SHORT,
+        lrs=USUAL,
+        also=("greedy test", "tokens"),
     ),
     "lag": Regime(
         "Where rollouts are up to 3 or 8 updates old, what does the loss need of their sampler?",

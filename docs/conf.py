@@ -49,6 +49,7 @@ html_context = {"default_mode": "auto"}  # dark where the reader's system is
 html_theme_options = {
     "show_toc_level": 1,
     "navbar_persistent": [],
+    "content_footer_items": [],  # there is no one author, and no date
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
@@ -60,7 +61,8 @@ if ADDRESS:
 mathjax_path = "tex-svg.js"
 html_static_path = ["site", str(files("sphinx-mathjax-offline") / "static/mathjax/tex-svg.js")]
 html_css_files = ["book.css"]
-html_show_search_summary = False  # it fetches the pages it found, which no browser does on a disk
+html_js_files = ["frames.js"]
+html_show_search_summary = False  # it would fetch the pages; search.js knows their texts
 html_use_index = False
 html_show_sphinx = False
 html_show_copyright = False
@@ -163,10 +165,34 @@ def copy_explorables(app, error):
     folder, playground = Path(app.outdir, EXPLORABLES), "reasoning_from_scratch/playground"
     shutil.copytree(ROOT / EXPLORABLES, folder, dirs_exist_ok=True)
     for page in folder.glob("*.html"):
-        page.write_text(page.read_text("utf-8").replace(".ipynb", ".html"), "utf-8")
+        text = page.read_text("utf-8").replace(".ipynb", ".html")
+        page.write_text(text.replace("../../index.md", "../../index.html"), "utf-8")
     Path(app.outdir, playground).mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / playground / "grpo.js", Path(app.outdir, playground, "grpo.js"))
     (folder / "engine.js").write_text(engine_of(), "utf-8")
+
+
+# --- What the search shows of a page ---
+
+
+def bring_texts_to_search(app, pagename, templatename, context, doctree):
+    """The page for searching, and no other, gets all texts and the script that shows them."""
+    if pagename == "search":
+        for name in ("texts.js", "search.js"):
+            app.add_js_file(name, loading_method="defer")
+
+
+def write_texts(app, error):
+    """The paragraphs of each page, for the excerpts that search.js shows: a browser reads no other
+    page from the disk."""
+    if error:
+        return
+    texts = {}
+    for name in sorted(app.env.found_docs):
+        found = app.env.get_doctree(name).findall(nodes.paragraph)
+        texts[name] = [" ".join(node.astext().split()) for node in found]
+    file = Path(app.outdir, "_static", "texts.js")
+    file.write_text(f"const TEXTS = {json.dumps(texts, ensure_ascii=False)};\n", "utf-8")
 
 
 # --- What a picture shows, for those who cannot see it ---
@@ -203,4 +229,6 @@ def setup(app):
     app.connect("doctree-read", link_to_files, priority=100)  # before Sphinx collects downloads
     app.connect("doctree-read", describe_pictures)
     app.connect("html-collect-pages", pages_of_code)
+    app.connect("html-page-context", bring_texts_to_search)
     app.connect("build-finished", copy_explorables)
+    app.connect("build-finished", write_texts)

@@ -5,6 +5,9 @@ value network is needed. When all rewards of a group are equal there is nothing 
 prefer, so every kind returns exact zeros, not numbers that are merely small.
 """
 
+from collections.abc import Sequence
+from fractions import Fraction
+
 import torch
 from torch import Tensor
 
@@ -42,6 +45,29 @@ def maxrl(rewards: Tensor) -> Tensor:
     if torch.all(rewards == rewards[0]):
         return torch.zeros_like(rewards)
     return (rewards - rewards.mean()) / rewards.mean()
+
+
+def most_varied(rewards: Sequence[float], count: int) -> list[int]:
+    """The places of the `count` rewards that together have the largest variance, in order.
+
+    PODS (2025, arXiv:2504.13818) trains on these rollouts of a group alone. They are always some of
+    the lowest rewards and some of the highest, because a reward from the middle could be moved to
+    one of the two ends without making the variance smaller. So the rewards are sorted once, and
+    there are count + 1 ways to take from the ends. With rewards of 0 and 1 and an even count, half
+    of each are kept, or all of the rarer kind.
+
+    Nothing is left to chance: of equal rewards, earlier rollouts count as lower, and of equally
+    good ways the one with the most low rewards is taken.
+    """
+    ranked = sorted(range(len(rewards)), key=lambda place: (rewards[place], place))
+    values = [Fraction(rewards[place]) for place in ranked]  # exact: rounding must not break ties
+    total, squares = sum(values[:count]), sum(value**2 for value in values[:count])
+    spreads = [count * squares - total**2]  # variance times count^2, with 0, 1, ... of the highest
+    for low, high in zip(values[count - 1 :: -1], values[::-1], strict=False):
+        total, squares = total + high - low, squares + high**2 - low**2  # the highest of the low go
+        spreads.append(count * squares - total**2)
+    highest = spreads.index(max(spreads))
+    return sorted(ranked[: count - highest] + ranked[len(ranked) - highest :])
 
 
 KINDS = {

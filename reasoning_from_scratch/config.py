@@ -38,7 +38,7 @@ class Run:
     """What is trained, and where the run is stored."""
 
     model: str = "tiny-base"
-    """Model to start from: tiny-base, base, smollm2, OWNER/NAME, folder, file, run or RUN@SAVE.
+    """Model to start from: tiny-base, smollm2, qwen-0.5b, OWNER/NAME, folder, file, run, RUN@SAVE.
     A LoRA folder, such as a run's adapter/, is loaded on top of its base model."""
     load_checkpoint_path: str | None = None
     """Load the current weights of this checkpoint or run, and nothing else."""
@@ -208,16 +208,19 @@ class Loss:
 
 @dataclass
 class Updates:
-    """How often the rollouts of a step are used, and how many together."""
+    """Which rollouts of a step are used, how often, and how many together."""
 
+    train_rollouts: int = 0
+    """Of each group, train only on the N rollouts whose rewards vary most; 0 = on all."""
     logprob_temperature: float | None = None
     """Temperature of the log-probabilities that are trained (default: --temperature)."""
     epochs: int = 1
     """Passes over the rollouts of a step."""
     num_substeps: int = 1
     """Optimizer steps per pass, each on a share of the groups; start with 2 to 4 and ppo."""
-    micro_batch_tokens: int = 8192
-    """Tokens of one forward and backward pass, each rollout's prompt included."""
+    micro_batch_tokens: int | None = None
+    """Tokens of one forward and backward pass, each rollout's prompt included (default: 8192; on a
+    CPU fewer if that would take more than a twelfth of the free memory)."""
     micro_batch_rows: int = 0
     """Rollouts of one forward and backward pass; 0 = as many as micro-batch-tokens allows."""
     grad_clip: float = 1.0

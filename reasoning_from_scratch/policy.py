@@ -38,6 +38,7 @@ from reasoning_from_scratch.rollouts import (
     micro_batches,
     reward_groups,
     sample_groups,
+    tokens_of,
 )
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Sampling, SamplingEngine
 
@@ -46,6 +47,7 @@ NO_MEMORY = (
     "this GPU is out of memory: lower --max-new-tokens, or use --gradient-checkpointing, "
     "--lora-rank 16 or a smaller --model"
 )
+MICRO_BATCH_TOKENS = 8192  # where --micro-batch-tokens says nothing and memory is no matter
 LET_GO = "out of memory: recorded decoding steps are no longer kept from one step to the next"
 
 Sums = Mapping[str, Tensor | float]  # what policy_loss reports for a micro-batch
@@ -315,14 +317,21 @@ class LocalPolicy:
         device = self.model.tok_emb.weight.device
         for rows in self.parts(rollouts):
             part = [rollouts[row] for row in rows]
-            self.tried = len(part), sum(map(len, part))
+            lengths, prompts = self.sizes(part)
+            self.tried = len(part), tokens_of(lengths, range(len(part)), prompts)
             yield rows, make_batch(part, device)
 
     def parts(self, rollouts: Sequence[Rollout]) -> list[list[int]]:
         """The indices of each micro-batch's rollouts."""
-        lengths = [len(rollout) for rollout in rollouts]
-        tokens = int(min(self.config.micro_batch_tokens, self.most_tokens))
-        return micro_batches(lengths, tokens, self.config.micro_batch_rows)
+        lengths, prompts = self.sizes(rollouts)
+        tokens = int(min(self.config.micro_batch_tokens or MICRO_BATCH_TOKENS, self.most_tokens))
+        return micro_batches(lengths, tokens, self.config.micro_batch_rows, prompts)
+
+    def sizes(self, rollouts: Sequence[Rollout]) -> tuple[list[int], list[list[int]] | None]:
+        """The rollouts' tokens, and their prompts if the training pass stores each only once."""
+        plain = self.training_pass is padded_logprobs
+        prompts = None if plain else [rollout.prompt_ids for rollout in rollouts]
+        return [len(rollout) for rollout in rollouts], prompts
 
     # -- what a policy of several processes overrides, besides the methods above
 

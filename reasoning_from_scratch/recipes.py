@@ -192,6 +192,13 @@ RECIPES = {
         "sampler should hardly have drawn points to a fault",
         MISMATCH,
     ),
+    "pods": Recipe(
+        {"train_rollouts": 4},
+        "trains on the half of each group (here 4 of 8; in the paper 16 of 64) whose rewards vary "
+        "most, and compares these alone; matters where training costs more than sampling",
+        "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM Reinforcement Learning, 2025, "
+        "arXiv:2504.13818",
+    ),
     "sft": Recipe(
         {"objective": "cross_entropy", "aggregate": "token"},
         "supervised: nothing is sampled; the model learns each problem's solution, with equal "

@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from itertools import pairwise
+from os.path import commonprefix
 
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from reasoning_from_scratch.rewards import (
 )
 from reasoning_from_scratch.sampling import (
     PLAIN_ENGINE,
+    WORTH_SHARING,
     Rollout,
     Sampling,
     SamplingEngine,
@@ -160,22 +163,53 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
     return batch.to(device)
 
 
-def micro_batches(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list[int]]:
+def micro_batches(
+    lengths: Sequence[int],
+    max_tokens: int,
+    max_rows: int = 0,
+    prompts: Sequence[list[int]] | None = None,
+) -> list[list[int]]:
     """Row numbers in parts of at most `max_tokens` tokens and `max_rows` rows (0: any number).
     Only real tokens count; the padding of a plain pass comes on top.
 
     Longest first: rows of similar length share a part, which makes attention faster, and a part
     that does not fit into memory fails right away. A single row over the budget is a separate part.
+
+    `prompts` are those of the rows, if the pass stores only once what several rows begin with. A
+    long prompt then takes room only once, and the rows that share it follow each other.
     """
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    if prompts is not None and max(map(len, prompts), default=0) >= WORTH_SHARING:
+        first: dict[tuple, int] = {}  # the place of each prompt's longest row
+        for place, row in enumerate(order):
+            first.setdefault(tuple(prompts[row]), place)
+        order.sort(key=lambda row: first[tuple(prompts[row])])
     parts: list[list[int]] = []
     taken = max_tokens
-    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        if taken + lengths[row] > max_tokens or len(parts[-1]) == max_rows > 0:
+    for row in order:
+        new = lengths[row] - (shared_tokens(prompts, parts[-1][-1], row) if parts else 0)
+        if taken + new > max_tokens or len(parts[-1]) == max_rows > 0:
             parts.append([])
-            taken = 0
+            taken, new = 0, lengths[row]
         parts[-1].append(row)
-        taken += lengths[row]
+        taken += new
     return parts
+
+
+def shared_tokens(prompts: Sequence[list[int]] | None, before: int, row: int) -> int:
+    """How much of a row's prompt is stored with the row before it, where that is worth counting."""
+    if prompts is None:
+        return 0
+    count = len(commonprefix([prompts[before], prompts[row]]))
+    return count if count >= WORTH_SHARING else 0
+
+
+def tokens_of(
+    lengths: Sequence[int], rows: Sequence[int], prompts: Sequence[list[int]] | None = None
+) -> int:
+    """The tokens of a part, as `micro_batches` counts them."""
+    shared = (shared_tokens(prompts, before, row) for before, row in pairwise(rows))
+    return sum(lengths[row] for row in rows) - sum(shared)
 
 
 @lru_cache(maxsize=2)

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from reasoning_from_scratch.advantages import advantages, normalize_batch, per_part_advantages
-from reasoning_from_scratch.config import (
-    Optim,
-    Problems,
-    Schedule,
-    TrainConfig,
+from reasoning_from_scratch.advantages import (
+    advantages,
+    most_varied,
+    normalize_batch,
+    per_part_advantages,
 )
+from reasoning_from_scratch.config import Optim, Schedule, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.losses import (
     KL_IN_ADVANTAGES,
@@ -170,13 +170,20 @@ def worked_solutions(
 # --- stage 4: advantages ---
 
 
-def chosen_groups(groups: Sequence[Group], config: Problems) -> list[Group]:
+def chosen_groups(groups: Sequence[Group], config: TrainConfig) -> list[Group]:
     """The groups to train on: all of them or, after active sampling, which draws more than needed,
     the first ones with both correct and incorrect answers. (In a group with only incorrect
-    answers, an overlong penalty would favor the shortest.)"""
+    answers, an overlong penalty would favor the shortest.) With train_rollouts, only some rollouts
+    of each are left: from here on these are the group, in advantages and denominators too."""
     if config.active_sampling:
-        return [group for group in groups if group.solved_sometimes][: config.problems_per_step]
-    return list(groups)
+        groups = [group for group in groups if group.solved_sometimes][: config.problems_per_step]
+    if not config.train_rollouts:
+        return list(groups)
+    kept = [most_varied(group.rewards, config.train_rollouts) for group in groups]
+    return [
+        Group(group.problem, [group.rollouts[place] for place in places])
+        for group, places in zip(groups, kept, strict=True)
+    ]
 
 
 def substep_groups(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Group]]:

@@ -1,5 +1,8 @@
 """Advantages by hand, and uniform groups that are zero exactly."""
 
+from itertools import combinations
+from statistics import pvariance
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,6 +12,7 @@ from reasoning_from_scratch.advantages import (
     EPSILON,
     KINDS,
     advantages,
+    most_varied,
     normalize_batch,
     per_part_advantages,
 )
@@ -82,3 +86,30 @@ def test_normalize_batch():
     assert float(result.std()) == pytest.approx(1, abs=1e-3)
     assert normalize_batch(torch.zeros(4)).tolist() == [0.0] * 4
     assert normalize_batch(torch.ones(1)).tolist() == [0.0]
+
+
+@given(
+    rewards=st.lists(st.sampled_from([-1.0, 0.0, 0.1, 0.5, 0.9, 1.0, 1.1]), min_size=2, max_size=9),
+    data=st.data(),
+)
+def test_no_other_subset_varies_more(rewards, data):
+    count = data.draw(st.integers(2, len(rewards)))
+    kept = most_varied(rewards, count)
+    assert kept == sorted(set(kept)) and len(kept) == count
+    best = max(pvariance(subset) for subset in combinations(rewards, count))
+    assert pvariance([rewards[place] for place in kept]) == best
+
+
+@pytest.mark.parametrize(
+    "rewards, count, kept",
+    [
+        ([0, 1, 0, 0, 1, 0, 1, 0], 4, [0, 2, 4, 6]),  # half of each
+        ([0, 0, 0, 0, 1, 0, 0, 0], 4, [0, 1, 2, 4]),  # the only correct one, and three others
+        ([0, 0, 1, 1, 1], 3, [0, 1, 2]),  # two of one kind, one of the other: the low ones
+        ([0.5, 0.0, 1.0, 0.5], 2, [1, 2]),  # never one from the middle
+        ([0.0, 0.9, 1.0, 1.1, 1.2], 3, [0, 3, 4]),  # not two of the lowest
+        ([0.3] * 5, 2, [0, 1]),  # nothing to choose by: always the same ones
+    ],
+)
+def test_what_is_kept_of_a_group_by_hand(rewards, count, kept):
+    assert most_varied(rewards, count) == kept

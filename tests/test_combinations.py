@@ -58,6 +58,8 @@ STEP = 0.05  # length of each update, whatever the gradient: some ratios leave t
 
 def combination(recipe, cut, update, kl) -> TrainConfig:
     changes = CUTS[cut] | UPDATES[update] | KL[kl]
+    if configure(recipe).train_rollouts:
+        changes = changes | {"train_rollouts": 3}
     if configure(recipe).aggregate == "constant":
         changes = changes | {"length_constant": 7}
     if configure(recipe).objective in ("dro", "dppo"):  # which need no weight, and refuse a cap

@@ -11,7 +11,7 @@ from reasoning_from_scratch.run.options import configure
 
 NAMES = """
     ch06 grpo grpo_kl format_reward dr_grpo dapo gspo cispo dro rloo reinforce importance_sampling
-    olmo3 deepseek_v32 gdpo
+    olmo3 deepseek_v32 gdpo pods
 """.split()
 
 

@@ -22,6 +22,7 @@ from reasoning_from_scratch.rollouts import (
     reward_groups,
     sample_groups,
     step_problems,
+    tokens_of,
 )
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.trainer import chosen_groups, on_policy_rollouts
@@ -81,6 +82,22 @@ def test_micro_batches_are_a_partition_within_the_budget(lengths, budget, rows):
         assert full or sum(lengths[row] for row in part) + lengths[after[0]] > budget
     order = [lengths[row] for part in parts for row in part]
     assert order == sorted(lengths, reverse=True)
+
+
+def test_where_a_prompt_is_stored_once_it_takes_room_once():
+    """Three prompts of 200 tokens, of which 150 are the same, with answers of 10 to 40."""
+    start = list(range(150))
+    prompts = [start + [1000 + number] * 50 for number in (0, 1, 2) for _ in range(4)]
+    lengths = [200 + 10 * (1 + row % 4) for row in range(12)]
+    assert len(micro_batches(lengths, 700)) == 5  # at most three rows in each
+    parts = micro_batches(lengths, 700, prompts=prompts)
+    assert parts == [[3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8]]
+    assert tokens_of(lengths, parts[0], prompts) == 200 + 2 * 50 + 3 * (10 + 20 + 30 + 40)
+    smaller = micro_batches(lengths, 350, prompts=prompts)
+    assert sorted(row for part in smaller for row in part) == list(range(12))
+    assert len(smaller) > 1 and all(tokens_of(lengths, p, prompts) <= 350 for p in smaller)
+    short = [prompt[-50:] for prompt in prompts]  # not worth another order
+    assert micro_batches(lengths, 700, prompts=short) == micro_batches(lengths, 700)
 
 
 # ---- the order of problems

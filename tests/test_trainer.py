@@ -2,18 +2,29 @@
 
 import math
 from dataclasses import replace
-from statistics import fmean
+from itertools import combinations
+from statistics import fmean, pvariance
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_policy, toy_problems, toy_teacher, toy_world, train
+from toy import (
+    LETTERS,
+    toy_config,
+    toy_model,
+    toy_policy,
+    toy_problems,
+    toy_run,
+    toy_teacher,
+    toy_world,
+    train,
+)
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
-from reasoning_from_scratch.run.options import configure, resolved
+from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.trainer import (
     chosen_groups,
     prepared_update,
@@ -288,6 +299,71 @@ def test_active_sampling_trains_on_the_first_live_groups(world, tmp_path):
     chosen = chosen_groups(groups, config)
     assert len(chosen) == 3 and all(group.live for group in chosen)
     assert [groups.index(group) for group in chosen] == sorted(map(groups.index, chosen))
+
+
+def test_the_rollouts_that_are_kept_are_the_group(world, tmp_path):
+    """The gradient of a step is that of groups in which the others were never sampled; the others
+    keep their reward, and get no advantage."""
+    config = resolved(toy_config(tmp_path, train_rollouts=4, aggregate="token"))
+    groups = sampled(world, config)
+    for rollout in (rollout for group in groups for rollout in group.rollouts):
+        rollout.advantage = 0.0
+    kept = chosen_groups(groups, config)
+    assert [len(group.rollouts) for group in kept] == [4] * len(groups)
+    assert [group.uniform for group in kept] == [group.uniform for group in groups]
+    for of_all, group in zip(groups, kept, strict=True):
+        spreads = [pvariance(rewards) for rewards in combinations(of_all.rewards, 4)]
+        assert pvariance(group.rewards) == max(spreads)
+    smaller = [
+        Group(group.problem, [replace(rollout) for rollout in group.rollouts]) for group in kept
+    ]
+    plain = replace(config, train_rollouts=0)
+    found = []
+    for asked, of in ((config, groups), (plain, smaller)):
+        chosen, model = chosen_groups(of, asked), toy_model()
+        set_advantages(chosen, asked)
+        add_gradient(toy_policy(model, asked), chosen, asked)
+        found.append(gradients(model))
+    assert found[0].norm() > 0 and torch.equal(*found)
+    trained = {rollout.place for group in kept for rollout in group.rollouts}
+    others = [r for group in groups for r in group.rollouts if r.place not in trained]
+    assert len(others) == 4 * len(groups) and all(r.advantage == 0 for r in others)
+
+
+def test_a_run_that_keeps_some_measures_all_and_resumes_to_the_bit(tmp_path):
+    changes = {"train_rollouts": 3, "reward": LETTERS, "lr": 1e-2}
+    plain = toy_run(tmp_path / "plain", steps=4, **changes)
+    assert [row["env/all/total_episodes"] for row in plain.rows] == [4 * 8] * 4
+    first = toy_run(tmp_path / "run", steps=2, **changes)
+    resumed = train(resumed_config(first.folder, steps=4), quiet=True)
+    pairs = zip(plain.model.parameters(), resumed.model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert plain.rows[0]["optim/updates"] == 1
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"train_rollouts": 1}, "must be at least 2"),
+        ({"train_rollouts": -1}, "must be at least 0"),
+        ({"train_rollouts": 8}, "leaves out none of --rollouts 8"),
+        ({"recipe": "pods", "train_rollouts": 4, "rollouts": 4}, "leaves out none"),
+        ({"recipe": "sft", "objective": "cross_entropy", "train_rollouts": 4}, "sampled for"),
+        (
+            {
+                "train_rollouts": 4,
+                "reward_parts": {"correct": 0.0},
+                "kl": "token",
+                "kl_coef": 1.0,
+                "kl_reference": "tiny-grpo",
+            },
+            "rewards nothing",
+        ),
+    ],
+)
+def test_keeping_all_or_none_or_by_nothing_is_refused(changes, says, tmp_path):
+    with pytest.raises(UserError, match=says):
+        resolved(toy_config(tmp_path, **changes))
 
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES))

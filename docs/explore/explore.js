@@ -3,6 +3,15 @@
 // in `shown`, for whoever wants to compare the numbers with the package's.
 "use strict";
 
+// Framed in a chapter, a page is as dark or light as the chapter is (docs/site/frames.js tells).
+if (parent !== window) {
+  document.documentElement.classList.add("framed");
+  addEventListener("message", ({ data, source }) => {
+    if (source === parent && ["dark", "light"].includes(data?.theme)) document.documentElement.dataset.theme = data.theme;
+  });
+  parent.postMessage("theme?", "*");
+}
+
 const shown = {};
 const at = (id) => document.getElementById(id);
 

@@ -40,7 +40,7 @@ def book(options: BookOptions) -> int:
         site, pages = Path(folder, "site"), Path(folder, "pages")  # pages: parsed by Sphinx
         sphinx = Sphinx(ROOT, ROOT / "docs", site, pages, "html", status=None, warning=sys.stderr)
         sphinx.build()
-        page = page_of(entries_of(PlaygroundOptions()))
+        page = page_of(entries_of(PlaygroundOptions()), book="index.html")
         (site / "playground.html").write_text(page, encoding="utf-8", newline="\n")
         with disk_errors_as(f"cannot write {out}", "choose another --out"):
             for file in sorted(file for file in site.rglob("*") if file.is_file()):

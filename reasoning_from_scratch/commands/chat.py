@@ -28,9 +28,12 @@ from reasoning_from_scratch.tiny.world import beyond
 from reasoning_from_scratch.tokenizer import model_stop_ids
 
 KNOWN = {"math": "book"}  # what --prompt of other commands calls it
-# A problem of tiny-test that all shipped models answer correctly, even before training.
-WORKS = "Mia has 8 stamps, gets 24 from Kim. How many stamps does Mia have now?"
-SMALL_WORLD = f"This tiny model understands only short problems with numbers. Try: {WORKS}"
+# A problem that training helps: tiny-base guesses its answer, tiny-grpo works it out.
+WORKS = "Ana has 12 pens, buys 9 more and loses 5. How many pens does Ana have now?"
+SMALL_WORLD = (
+    "This tiny model was raised on school problems of one to six steps, in a few fixed wordings, "
+    f"and has read nothing else. Before training it guesses, after it shows its work. Try: {WORKS}"
+)
 PLAYER = (
     "This tiny model only plays higher or lower; it cannot answer questions. Watch it play: "
     "rfs evaluate --model {} --environment guess --problems guess"
@@ -160,6 +163,6 @@ def chat(options: ChatOptions) -> None:
         try:
             say(conversation.answer(words))
             if in_small_world and (why := beyond(words)):
-                print(f"The model cannot understand that: {why}. Try: {WORKS}\n", file=sys.stderr)
+                print(f"Do not trust that answer: {why}. Try: {WORKS}\n", file=sys.stderr)
         except PromptTooLong as error:  # the conversation so far counts, too
             print(f"{error}; /new starts a new conversation\n", file=sys.stderr)

@@ -3,7 +3,7 @@ learning rate.
 
     runs.csv        a line per run, written as soon as it is finished
     compare.csv     a line per recipe: means, standard errors, differences seed by seed
-    compare.md      the same as a table to read, and which recipes were the same algorithm
+    compare.md      the same as tables to read, and which recipes were the same algorithm
     forest.png      the differences, one line per algorithm
     compare.png     curves over the steps
 
@@ -29,8 +29,9 @@ from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
 from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
+from reasoning_from_scratch.report.curves import Line, draw_line, share_axis, step_axis
 from reasoning_from_scratch.report.forest import forest_plot
+from reasoning_from_scratch.report.pages import as_percent
 from reasoning_from_scratch.report.picture_files import save_picture
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import flag
@@ -136,7 +137,8 @@ def compare_command(options: CompareOptions) -> None:
     plot_bands({recipe: list(runs.values()) for recipe, (_, runs) in best.items()}, out)
     forest = plot_forest(rows, best, options, out)
     pictures = "compare.png" + ", forest.png" * forest
-    print(f"{table}\n{out / 'compare.md'}, compare.csv, runs.csv, {pictures}")
+    print(summary(rows, options))
+    print(f"\nall figures: {out / 'compare.md'}, compare.csv, runs.csv, {pictures}")
 
 
 def check_options(options: CompareOptions) -> None:
@@ -235,7 +237,7 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
         done[trial] = metrics
         ordered = [trial for trial in every if trial in done]
         write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
-        words = f"{percent(metrics[-1]['eval_acc'])} correct"
+        words = f"{as_percent(metrics[-1]['eval_acc'])} correct"
         print(f"{len(done)} of {len(every)}: {trial}: {words}", flush=True)
     return done
 
@@ -352,8 +354,39 @@ def late_share(rows: Sequence[dict]) -> float:
     return fmean(row["env/all/correct"] for row in last_third(rows))
 
 
+def summary(rows: Sequence[Row], options: CompareOptions) -> str:
+    """What is printed: a line per recipe, the best first."""
+    first = options.baseline or options.recipes[0]
+    lines = [["recipe", "lr", "greedy", f"vs {first}", "rollouts"]]
+    for row in best_first(rows):
+        cells = [with_error(row.accuracy, row.error), gain_of(row, first)[0]]
+        cells.append(with_error(row.sampled, row.sampled_error))
+        lines.append([row.recipe, f"{row.lr:g}", *cells])
+    explained = f"vs {first}: of greedy, in points, seed by seed. ±: one standard error over seeds."
+    notes = [explained] * (options.seeds > 1)
+    return "\n".join([*aligned(lines), *notes, *same_algorithms(rows)])
+
+
+def best_first(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row.accuracy, row.sampled), reverse=True)
+
+
+def gain_of(row: Row, first: str) -> list[str]:
+    """The differences of greedy and of rollouts from the first recipe's; none from itself."""
+    gains = (row.accuracy_gain, row.accuracy_gain_error), (row.gain, row.gain_error)
+    if row.recipe == first:
+        return ["", ""]
+    return [with_error(*gain, sign="+").removesuffix(" %") for gain in gains]
+
+
+def with_error(share: float, error: float, sign: str = "") -> str:
+    """60.0 ± 1.2 %; of a single seed there is no error."""
+    shown = f"{100 * share:{sign}.1f}"
+    return f"{shown} %" if math.isnan(error) else f"{shown} ± {100 * error:.1f} %"
+
+
 def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str:
-    """The table, best recipe first, below lines that explain the settings and the columns.
+    """The page: all figures, best recipe first, below lines that explain settings and columns.
     `problems`: how many are held out and asked."""
     first = options.baseline or options.recipes[0]
     chosen = (
@@ -369,29 +402,28 @@ def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str
         f"{seeds}. greedy: accuracy on "
         f"{problems} held-out problems at the end (before: at the start). rollouts: "
         f"correct answers among those of the last third of the steps.{chosen} vs {first}: the "
-        "difference of the column before it, seed by seed. s.e.: standard error over seeds of the "
-        "column before it. tokens: sampled in all, per run."
+        "difference in percentage points, seed by seed. ±: one standard error over seeds. "
+        "tokens: sampled in all, per run."
     )
-    versus = f"vs {first}"
-    lines = [
-        ["recipe", "lr", "greedy", "s.e.", versus, "s.e.", "rollouts", "s.e.", versus, "s.e."]
-        + ["before", "tokens", "minutes"]
-    ]
-    for row in sorted(rows, key=lambda row: (row.accuracy, row.sampled), reverse=True):
-        shares = [row.accuracy, row.error, row.accuracy_gain, row.accuracy_gain_error]
-        shares += [row.sampled, row.sampled_error, row.gain, row.gain_error, row.start]
-        cells = [row.recipe, f"{row.lr:g}", *map(percent, shares)]
+    names = ["recipe", "lr", "before", "greedy", f"greedy vs {first}"]
+    lines = [[*names, "rollouts", f"rollouts vs {first}", "tokens", "minutes"]]
+    for row in best_first(rows):
+        accuracy_gain, gain = gain_of(row, first)
+        cells = [row.recipe, f"{row.lr:g}", as_percent(row.start)]
+        cells += [with_error(row.accuracy, row.error), accuracy_gain]
+        cells += [with_error(row.sampled, row.sampled_error), gain]
         lines.append([*cells, f"{row.tokens:,.0f}", f"{row.minutes:.1f}"])
+    return "\n".join([about, "", *aligned(lines), "", *same_algorithms(rows)])
+
+
+def same_algorithms(rows: Sequence[Row]) -> list[str]:
+    """A line that names the recipes that were the same algorithm; none if all differed."""
     twins = [f"{row.recipe} = {row.same_as}" for row in rows if row.same_as]
-    same = (
+    line = (
         "The same algorithm at these settings (each step's rollouts had the same length, accuracy "
         f"and entropy, in all seeds): {', '.join(twins)}.\n"
     )
-    return "\n".join([about, "", *aligned(lines), "", *[same] * bool(twins)])
-
-
-def percent(share: float) -> str:
-    return "-" if math.isnan(share) else f"{share:.1%}"
+    return [line] if twins else []
 
 
 def write_csv(path: Path, rows: Sequence[Mapping]) -> None:
@@ -440,6 +472,8 @@ def plot_bands(curves: dict[str, Sequence[list[dict]]], out: Path) -> None:
             steps, low, mean, high = band(runs, key)
             line = Line(recipe, steps, mean, dots=key == "eval_acc", band=(low, high))
             draw_line(panel, line, number)
+        if key == "eval_acc":
+            share_axis(panel)
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     save_picture(figure, out / "compare.png")
 

@@ -1,7 +1,6 @@
 """`rfs doctor`: what this machine has, what is wrong with it, and what to do, in words."""
 
 import math
-import os
 import shutil
 import subprocess
 import time
@@ -16,6 +15,7 @@ from reasoning_from_scratch import DISTRIBUTION
 from reasoning_from_scratch.fast.device import TITLES, parity_problem, resolve_device
 from reasoning_from_scratch.files.downloads import network_reason
 from reasoning_from_scratch.run.folder import versions
+from reasoning_from_scratch.run.memory import available_memory
 from reasoning_from_scratch.text import counted
 
 GIB = 2**30
@@ -132,21 +132,6 @@ def check_memory() -> Finding:
         return Finding("memory", "note", found, "close other programs; the tiny model needs 1 GiB")
     fits = "enough for the tiny model; 0.6B needs about 4 GiB to answer, 13 GiB to train"
     return Finding("memory", "ok", found, "" if free > 13 * GIB else fits)
-
-
-def available_memory() -> float:
-    """Bytes that can still be used, within a container's limit; infinite if unknown."""
-    amounts = [float("inf")]
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        rows = dict(line.split(":") for line in meminfo.read_text().splitlines())
-        amounts.append(int(rows["MemAvailable"].split()[0]) * 1024)
-    elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # macOS: all memory
-        amounts.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and limit.read_text().strip() != "max":
-        amounts.append(int(limit.read_text()) - int(used.read_text()))
-    return min(amounts)
 
 
 def check_disk() -> Finding:

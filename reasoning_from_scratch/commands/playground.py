@@ -23,6 +23,13 @@ from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import counted, evenly, visible
 from reasoning_from_scratch.tiny.guessing import MOST, TOKENS, guess_problem, guess_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
+from reasoning_from_scratch.tiny.world import (
+    PART,
+    THINGS,
+    known_parts,
+    known_words,
+    opening_words,
+)
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 WORKER_FILES = (
@@ -118,9 +125,9 @@ def run_entries(name: str) -> list[Entry]:
     return [Entry(run.name, save.batch, f"{run}@{save.name}") for save in saves]
 
 
-def page_of(entries: list[Entry]) -> str:
-    """The page's text."""
-    return filled_page(*packed(entries))
+def page_of(entries: list[Entry], book: str = "") -> str:
+    """The page's text. `book`: the address of the book that it belongs to."""
+    return filled_page(*packed(entries), book)
 
 
 def engine_of(model: str = "tiny-base") -> str:
@@ -164,6 +171,13 @@ def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]
         "longer": problem_rows("tiny-longer"),
         "train": problem_rows("tiny", TRAINING_PROBLEMS),
         "game": GAME | {"most": MOST, "numbers": [int(p.answer) for p in guess_problems()]},
+        "read": {
+            "words": sorted(known_words()),
+            "opening": sorted(opening_words()),
+            "things": THINGS,
+            "parts": sorted(known_parts()),
+        },
+        "part_size": PART,
         "recipes": recipe_rows(),
         "max_new_tokens": ANSWER_TOKENS,
     }
@@ -262,7 +276,7 @@ def scripts(players: bool) -> tuple[str, str]:
     return "\n".join(map(source, page_files)), "\n".join(map(source, WORKER_FILES))
 
 
-def filled_page(data: dict, weights: list[str]) -> str:
+def filled_page(data: dict, weights: list[str], book: str) -> str:
     """One file. Only the script with this hash may run; everything else is data."""
     players = any("game" in model for model in data["models"])
     page_script, worker_script = scripts(players)
@@ -286,5 +300,6 @@ def filled_page(data: dict, weights: list[str]) -> str:
         worker=Markup(worker_script),
         data=data,
         players=players,
+        book=book,
         weights=[Markup(text) for text in weights],
     )

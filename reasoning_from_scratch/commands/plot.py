@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.report import newest_run
-from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
+from reasoning_from_scratch.report.curves import Line, draw_line, share_axis, step_axis
 from reasoning_from_scratch.report.metrics import (
     CSV_COLUMNS,
     ENTROPY,
@@ -69,6 +69,8 @@ def draw_runs(folders: Sequence[str | Path]) -> Figure:
             line = line_of(rows, key, name)
             if line.steps:
                 draw_line(panel, line, number)
+        if key == "eval_acc" and panel.has_data():
+            share_axis(panel)
         panel.set_visible(panel.has_data())
     if len(runs) > 1:
         drawn = (zip(*panel.get_legend_handles_labels(), strict=True) for panel in panels.flat)

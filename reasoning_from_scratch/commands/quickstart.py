@@ -92,7 +92,8 @@ def quickstart(options: QuickstartOptions) -> int:
     print(f"\nTraining took {trained:.0f} s, everything {time.monotonic() - start:.0f} s.")
     if options.steps and options.steps < quickstart_config(longer=options.longer).steps:
         print("With fewer steps than usual, you see that it runs, not what it can learn.")
-    print(f"curves: {curves}\nreport: {result.folder / 'report.html'}\n")
+    report = (result.folder / "report.html").resolve().as_uri()
+    print(f"curves: {curves}\nreport: {report}\n")
     print(next_commands(result.folder, options.longer))
     return 0
 

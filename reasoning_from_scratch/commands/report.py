@@ -1,5 +1,7 @@
 """`rfs report`: write a run's page."""
 
+import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +12,20 @@ from reasoning_from_scratch.report import newest_run, write_run_report
 from reasoning_from_scratch.text import visible
 
 
-def report_command(run: Annotated[str, tyro.conf.Positional] = "") -> None:
-    """Write report.html into a run's folder, to be opened in a browser.
+def report_command(
+    run: Annotated[str, tyro.conf.Positional] = "",
+    open_it: Annotated[bool, tyro.conf.arg(name="open")] = False,
+) -> None:
+    """Write report.html into a run's folder, and print its address.
 
     Args:
         run: Folder of the run (default: the newest in runs/).
+        open_it: Open it in a browser, too.
     """
     folder = Path(run) if run else newest_run(Path("runs"))
     advice = "copy the run to a folder that you can write to"
     with disk_errors_as(f"cannot write a report into {folder}", advice):
-        print(visible(str(write_run_report(folder))))
+        address = write_run_report(folder).resolve().as_uri()
+    print(visible(address), flush=True)
+    if open_it and not webbrowser.open(address):
+        print("there is no browser here; open that address yourself", file=sys.stderr)

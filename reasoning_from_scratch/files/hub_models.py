@@ -1,9 +1,11 @@
-"""Models on the Hugging Face Hub by their names, OWNER/NAME; and SmolLM2 even without the hub.
+"""Models on the Hugging Face Hub by their names, OWNER/NAME; two Qwens in 4 bits; and SmolLM2 even
+without the hub.
 
 A model is downloaded once, into the cache that huggingface_hub keeps for all programs, small files
 before the weights: a folder with all of its weights is complete, and needs no network again.
 """
 
+import hashlib
 import logging
 import subprocess
 import sys
@@ -11,9 +13,10 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from filelock import FileLock
-from huggingface_hub import snapshot_download, try_to_load_from_cache
+from huggingface_hub import hf_hub_download, snapshot_download, try_to_load_from_cache
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import user_cache
@@ -79,6 +82,64 @@ def _downloaded(name: str) -> Path:
     if not is_whole(folder):
         raise UserError(f"{name} has no weights in safetensors, so it cannot be opened")
     return folder
+
+
+# --- Qwen2.5-Coder-Instruct, in Qwen's own 4-bit files
+
+
+class Published(NamedTuple):
+    """A file on the hub, and what must be in it."""
+
+    repository: str
+    file: str
+    size: int
+    sha256: str
+
+
+QWENS = {
+    "qwen-0.5b": Published(
+        "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+        "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        491_400_064,
+        "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    ),
+    "qwen-1.5b": Published(
+        "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+        "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        1_117_320_768,
+        "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    ),
+}
+
+
+def qwen(name: str) -> Path:
+    """Qwen's file, from the hub's cache or the hub. What is downloaded is checked before it is
+    used, so that a figure measured with it means the same everywhere."""
+    wanted = QWENS[name]
+    cached = try_to_load_from_cache(wanted.repository, wanted.file)
+    if isinstance(cached, str):
+        return Path(cached)
+    log.info("%s: %s from the hub, %d MB, Apache 2.0", name, wanted.file, wanted.size // 10**6)
+    advice = f"or fetch {wanted.file} some other way and give it as --model"
+    with told_of_the_hub(f"model {name}", advice):
+        path = Path(hf_hub_download(wanted.repository, wanted.file))
+    found = path.stat().st_size, hashed(path)
+    if found != (wanted.size, wanted.sha256):
+        path.resolve().unlink()  # the cache's copy
+        path.unlink(missing_ok=True)
+        raise UserError(
+            f"the hub sent another {wanted.file} than Qwen published (SHA-256 {found[1][:12]}, "
+            f"expected {wanted.sha256[:12]}); it was deleted: try again"
+        )
+    return path
+
+
+def hashed(path: Path) -> str:
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            sha256.update(block)
+    return sha256.hexdigest()
 
 
 # --- SmolLM2, from the Python package index if need be

@@ -16,7 +16,8 @@ SHIPPED = (
 )  # fmt: skip
 # Qwen3-0.6B: `instruct` is `reasoning` told not to think.
 PUBLISHED = {"base": "base", "reasoning": "reasoning", "instruct": "reasoning"}
-MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED, "smollm2")
+QWENS = ("qwen-0.5b", "qwen-1.5b")  # Qwen2.5-Coder-Instruct, in 4 bits
+MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED, "smollm2", *QWENS)
 
 HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 OURS = ("runs", "checkpoints")  # folders of this project, whether or not they are there

@@ -14,10 +14,11 @@ from reasoning_from_scratch.files.adapters import add_adapter
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.downloads import download_qwen3_small
 from reasoning_from_scratch.files.gguf_files import converted_gguf
-from reasoning_from_scratch.files.hub_models import hub_model, smollm2
+from reasoning_from_scratch.files.hub_models import hub_model, qwen, smollm2
 from reasoning_from_scratch.files.model_names import (
     ADAPTER_CONFIG,
     PUBLISHED,
+    QWENS,
     SHIPPED,
     base_of,
     check_model_name,
@@ -261,6 +262,8 @@ def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
         return Path(local_dir) / f"qwen3-0.6B-{kind}.pth"
     if name == "smollm2":
         return smollm2()
+    if name in QWENS:
+        return converted_gguf(qwen(name))
     if is_hub_name(name) and not Path(name).exists():
         return hub_model(name)
     path = Path(which_weights(name)).expanduser()

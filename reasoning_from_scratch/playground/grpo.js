@@ -61,6 +61,8 @@ function total_reward(parts, recipe, length, max_new_tokens) {
 // --- advantages: how much better than the others of the group. All equal: exactly 0. ---
 
 const mean_of = (numbers) => numbers.reduce((sum, x) => sum + x, 0) / numbers.length;
+const MEAN = 5; // steps: the share of correct answers jumps with the problems that a step draws
+const running_mean = (values) => values.map((_, i) => mean_of(values.slice(Math.max(0, i - MEAN + 1), i + 1)));
 
 function mean_centered(rewards) {
   if (rewards.every((r) => r === rewards[0])) return rewards.map(() => 0);

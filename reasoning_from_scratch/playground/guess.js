@@ -124,7 +124,7 @@ by_id("stop-player").onclick = () => { state.stopping = true; stop(state.trainin
 function show_player(points, steps) {
   const last = points[points.length - 1], likeliest = Math.max(...last.first);
   draw_curve(by_id("player-curve"), points, steps, `Share of a step's games won within ${data.game.max_turns} guesses. ` +
-    `Step ${last.step + 1}: ${percent(last.correct)}, ${last.seconds.toFixed(1)} s.`);
+    `Step ${last.step + 1}: ${last_mean(points)}, ${last.seconds.toFixed(1)} s.`);
   by_id("first-guess").replaceChildren(
     make("p", { className: "soft", textContent: `Its first guess after step ${last.step + 1}: ` +
       `most likely ${last.first.indexOf(likeliest) + 1}, with ${percent(likeliest)}.` }), number_line(last.first, true));

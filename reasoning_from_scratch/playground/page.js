@@ -20,6 +20,11 @@ const seen = { " ": "␣", "\n": "↵", "\t": "⇥" };
 const label = (token) => token.replace(/[ \n\t]/g, (c) => seen[c]) || "(part of a character)";
 const duration = (seconds) => seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
 const percent = (p) => p > 0 && p < 0.0005 ? "< 0.1 %" : (p >= 0.9995 || p === 0 ? (100 * p).toFixed(0) : (100 * p).toFixed(1)) + " %";
+// Two probabilities, with as many digits as it takes to tell them apart.
+const change = (was, is) => {
+  const shown = [1, 2, 3, 4].map((digits) => [was, is].map((p) => (100 * p).toFixed(digits)));
+  return (shown.find(([a, b]) => a !== b) ?? shown[0]).map((p) => p + " %").join(" → ");
+};
 const signed = (x, digits = 2) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
 const plural = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
 const BOUNDS = [0.9, 0.7, 0.5, 0.2, 0.05, 0.01];
@@ -180,23 +185,37 @@ function token_button(token, className) {
     ariaLabel: `${name}, ${percent(token.p)}`, title: `${name}  ${percent(token.p)}` });
 }
 
-// The words that the models know, as far as this page's problems have them. Names begin with a
-// capital letter; any may be new.
-const words_of = (text) => text.match(/(?<!\p{L})\p{Ll}\p{L}*/gu) ?? [];
-const known = new Set([data.test, data.longer, data.train].flat().flatMap(([problem]) => words_of(problem)));
+// What the models have read: their words, and the kinds of parts that problems have (tiny/world.py).
+const words_of = (text) => text.match(/(?<!\p{L})[a-z]+/gu) ?? [];
+const read = Object.fromEntries(Object.entries(data.read).map(([name, found]) => [name, new Set(found)]));
+
+// All runs of five pieces of a problem: the kind of each, and its own words.
+function parts(problem) {
+  const kind_of = (text) => /^\p{Nd}/u.test(text) ? "0".repeat(Math.min(text.length, 4))
+    : read.things.has(text) ? "things"
+    : /^\p{Lu}/u.test(text) && !read.opening.has(text) ? "Name" : text;
+  const pieces = [...problem.matchAll(/\p{Nd}+|\p{L}+|[^\p{L}\p{N}_\s]/gu)].map(({ 0: text, index }) =>
+    [kind_of(text), index, index + text.length]);
+  const found = [["^", 0, 0], ...pieces, ["$", problem.length, problem.length]], size = data.part_size;
+  return Array.from({ length: Math.max(found.length - size, 0) + 1 }, (_, at) => {
+    const run = found.slice(at, at + size);
+    return [run.map(([kind]) => kind).join(" "), problem.slice(run[0][1], run.at(-1)[2])];
+  });
+}
 
 // Why a problem that somebody typed is none that the models understand; "" if it may be one.
 function beyond(problem) {
-  const strange = words_of(problem).filter((word) => !known.has(word)).map((word) => `“${word}”`);
-  if (!strange.length && /\d/.test(problem)) return "";
-  return "These models understand only short problems with numbers, of the kinds in the menu above. " +
-    (strange.length ? `They never learned ${strange.slice(0, 3).join(", ")}. ` : "This one has no number. ");
+  const strange = words_of(problem).filter((word) => !read.words.has(word)).map((word) => `“${word}”`);
+  const why = strange.length ? `they never learned ${strange.slice(0, 3).join(", ")}`
+    : !/\d/.test(problem) ? "this one has no number"
+    : parts(problem).filter(([kind]) => !read.parts.has(kind)).map(([, text]) => `they have read nothing like “${text.trim()}”`)[0];
+  return why ? `These models know only problems like those that “Another problem” shows, and ${why}. ` : "";
 }
 
 function verdict({ truth, problem, typed }, text, finished) {
   const { correct } = truth.trim() ? score_parts(text, truth, finished) : {};
   if (correct) return ["right", "✓ correct"];
-  if (typed && beyond(problem)) return ["mixed", "a kind of problem it does not know"];
+  if (typed && beyond(problem)) return ["mixed", "a kind of problem it has not read"];
   if (!truth.trim()) return ["mixed", "correct answer not given"];
   if (!read_number(truth)) return ["mixed", "the correct answer is not a number"];
   return ["wrong", finished ? "✗ incorrect" : "✗ cut off"];
@@ -271,11 +290,11 @@ by_id("ask").onclick = () => busy(async () => {
   }
   show_speed(tokens / seconds);
   const advice = state.shown === typed ? beyond(by_id("problem").value) : "";
-  return advice + state.runs.map((run) => `${title(run.model)}: ${said_of(run)}`).join("; ");
+  const correct = state.runs.filter((run) => run.verdict.className === "verdict right").length;
+  const answers = plural(state.runs.length, "answer");
+  const graded = read_number(by_id("truth").value) ? `${correct} of ${answers} correct` : answers;
+  return `${advice}${graded}, ${plural(tokens, "token")} in ${seconds.toFixed(1)} s.`;
 }, by_id("answer-state"), by_id("stop"));
-
-const said_of = ({ verdict, way }) =>
-  verdict.textContent ? `${verdict.textContent}, ${way.textContent}` : "not asked";
 
 by_id("stop").onclick = () => { state.stopping = true; stop(state.asked); };
 
@@ -319,7 +338,7 @@ function go_on(run, place, choice) {
     const begun = [...run.tokens.slice(0, place), choice];
     await run_answer(run, begun);
     if (run.tokens[place]) show_place(run, place);
-    return `${title(run.model)}, with ${label(choice.text)}: ${said_of(run)}`;
+    return `${title(run.model)}, with ${label(choice.text)}: ${run.verdict.textContent}, ${run.way.textContent}`;
   }, by_id("answer-state"), by_id("stop")).then(() => by_id("choices").querySelector(".taken")?.focus({ preventScroll: true }));
 }
 
@@ -535,7 +554,7 @@ function show_step({ first: [before, after], logprobs: [old, now] }, names, adva
     });
     return make("div", { className: "row" }, make("b", { textContent: label(names[id]), title: label(names[id]) }),
       make("div", {}, was, is),
-      make("span", { className: "value", textContent: `${percent(before[id])} → ${percent(after[id])}` }));
+      make("span", { className: "value", textContent: change(before[id], after[id]) }));
   });
   const sum = (numbers) => numbers.reduce((total, x) => total + x, 0);
   const cell = (text) => make("td", { className: "number", textContent: text });
@@ -616,19 +635,24 @@ function show_curve(points, steps) {
   const last = points[points.length - 1];
   const drawn = ({ ways }) => ways_drawn(ways).map(([way, count]) => `${count} ${way}`).join(", ");
   draw_curve(by_id("curve"), points, steps, `Share of the sampled answers that are correct, step by step. Step ${last.step + 1}: ` +
-    `${percent(last.correct)} correct, ${last.tokens.toFixed(0)} tokens per answer, ${last.seconds.toFixed(1)} s. ` +
+    `${last_mean(points)}, ${last.tokens.toFixed(0)} tokens per answer, ${last.seconds.toFixed(1)} s. ` +
     `Sampled at step 1: ${drawn(points[0])}; at step ${last.step + 1}: ${drawn(last)}.`);
 }
 
-// The share of correct answers, step by step, in a figure.
+// The last step's share of correct answers, in words. It depends on the problems that were drawn.
+const last_mean = (points) => `${percent(points.at(-1).correct)} correct, ` +
+  `mean of the last ${Math.min(points.length, MEAN)}: ${percent(running_mean(points.map(({ correct }) => correct)).at(-1))}`;
+
+// The share of correct answers in a figure: a dot for each step, a line for the mean of five.
 function draw_curve(figure, points, steps, caption) {
   const x = (step) => 66 + (564 * (step + 0.5)) / steps, y = (share) => 210 - 190 * share;
   const grid = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
     svg("line", { class: "grid", x1: 66, x2: 630, y1: y(share), y2: y(share) }),
     svg("text", { x: 60, y: y(share) + 4, "text-anchor": "end" }, `${100 * share} %`)]);
-  const path = points.map(({ step, correct }) => `${x(step).toFixed(1)},${y(correct).toFixed(1)}`).join(" ");
+  const means = running_mean(points.map(({ correct }) => correct));
+  const path = points.map(({ step }, i) => `${x(step).toFixed(1)},${y(means[i]).toFixed(1)}`).join(" ");
   const dots = points.map(({ step, correct }) => svg("circle", { class: "dots", cx: x(step), cy: y(correct), r: 3.5 }));
-  const axis = svg("text", { x: 340, y: 234, "text-anchor": "middle" }, `step 1 to ${steps}`);
+  const axis = svg("text", { x: 340, y: 234, "text-anchor": "middle" }, `step 1 to ${steps} (line: mean of five)`);
   figure.hidden = false;
   figure.querySelector("svg").replaceChildren(...grid, svg("polyline", { class: "line", points: path }), ...dots, axis);
   figure.querySelector("figcaption").textContent = caption;

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.text import evenly, visible
@@ -218,6 +218,14 @@ def _from_zero(panel: Axes) -> None:
     low, high = panel.dataLim.intervaly
     if 0 <= low <= 0.5 * high:
         panel.set_ylim(bottom=0, auto=True)  # the top still adapts to later lines
+
+
+def share_axis(panel: Axes) -> None:
+    """In percent, from 0 and at least to 20: so that a point of noise does not look like
+    learning."""
+    _, high = panel.dataLim.intervaly
+    panel.set_ylim(0, max(0.2, 1.05 * high))
+    panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
 
 
 def page_panel() -> Axes:

@@ -9,15 +9,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.text import counted, json_line, shorten
 
 from .logtree import logtree
-from .pages import render, write_unsynced
+from .pages import as_percent, render, write_unsynced
 from .summaries import is_right, summary_lines
 from .tokens import SHADES, ShadedText, Shader
 
 SHOWN_CHARACTERS = 20_000  # of a problem or prompt on a page
+NO_PAGE_YET = Markup("<!-- the next page -->")  # stands where a link to it will
 
 
 def write_iteration(
@@ -44,13 +47,17 @@ def write_iteration(
         title, now = f"{split}, {when(split, iteration)}", datetime.now(timezone.utc).isoformat()
         tree = logtree(title, now, str(folder / f"{flat}.html"), groups, shown, tokenizer)
         contents["_logtree.json"] = json_line(tree)
-        contents[".html"] = iteration_page(folder, split, iteration, groups, shown, tokenizer)
+        around = neighbors(folder, split, iteration)
+        page = iteration_page(folder, split, iteration, groups, shown, tokenizer, around)
+        contents[".html"] = page
     folder.mkdir(parents=True, exist_ok=True)
     for ending, text in contents.items():
         write_unsynced(folder / f"{flat}{ending}", text)
         if in_folders:
             (folder / nested).parent.mkdir(exist_ok=True)
             _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
+    if num_groups_to_log > 0 and around[0] is not None:
+        lead_on(folder, split, around[0], iteration, in_folders)
 
 
 def when(split: str, iteration: int) -> str:
@@ -58,6 +65,37 @@ def when(split: str, iteration: int) -> str:
     if split == "train":
         return f"step {iteration + 1}"
     return f"after {counted(iteration, 'step')}" if iteration else "before the first step"
+
+
+def neighbors(folder: Path, split: str, iteration: int) -> tuple[int | None, int | None]:
+    """The steps before and after this one that have pages of the same kind."""
+    stem = file_stems(split, 0)[0].removesuffix("000000")
+    found = [path.stem.removeprefix(stem) for path in folder.glob(f"{stem}*.html")]
+    steps = [int(number) for number in found if number.isdecimal()]
+    before = max((step for step in steps if step < iteration), default=None)
+    after = min((step for step in steps if step > iteration), default=None)
+    return before, after
+
+
+def page_and_name(split: str, step: int) -> tuple[str, str]:
+    return f"{file_stems(split, step)[0]}.html", when(split, step)
+
+
+def link_onward(split: str, step: int | None) -> Markup:
+    if step is None:
+        return NO_PAGE_YET
+    return Markup(' · <a data-flat href="{}">{} →</a>').format(*page_and_name(split, step))
+
+
+def lead_on(folder: Path, split: str, step: int, following: int, in_folders: bool) -> None:
+    """Gives a page its link to the page that follows it, which was not there yet."""
+    flat, nested = file_stems(split, step)
+    page = folder / f"{flat}.html"
+    text = page.read_text("utf-8")
+    if NO_PAGE_YET in text:
+        write_unsynced(page, text.replace(NO_PAGE_YET, link_onward(split, following)))
+        if in_folders:
+            _link(page, folder / f"{nested}.html")
 
 
 def _worth_showing(groups: Sequence[Group], count: int) -> dict[int, Any]:
@@ -116,8 +154,10 @@ def iteration_page(
     groups: Sequence[Group],
     shown: dict[int, Any],
     tokenizer: Any,
+    around: tuple[int | None, int | None] = (None, None),
 ) -> str:
-    previous = f"{file_stems(split, max(iteration - 1, 0))[0]}.html"
+    """The page as text; `around` are the steps that it has links to."""
+    before, after = around
     shader = Shader(tokenizer)
     training = split == "train"
     return render(
@@ -126,10 +166,10 @@ def iteration_page(
         run=Path(folder).resolve().name,
         split=split,
         when=when(split, iteration),
-        before=when(split, iteration - 1),
         training=training,
         iteration=iteration,
-        previous=previous if iteration and (Path(folder) / previous).exists() else "",
+        previous=None if before is None else page_and_name(split, before),
+        following=link_onward(split, after),
         tiles=_tiles(groups),
         marks=[_mark(number, group) for number, group in enumerate(groups)],
         shown={number: _shown_group(group, shader, training) for number, group in shown.items()},
@@ -203,12 +243,12 @@ def _tiles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     mixed = sum(map(_mixed, groups))
     tiles = [("rollouts", f"{count:,}"), ("problems", f"{len(groups):,}")]
     if None not in verdicts:
-        tiles.append(("correct", f"{sum(verdicts) / count:.0%}"))
+        tiles.append(("correct", as_percent(sum(verdicts) / count)))
     tiles.append(("mean reward", f"{sum(r.reward for r in rollouts) / count:.3f}"))
     tiles.append(("tokens per answer", f"{sum(r.num_sampled for r in rollouts) / count:.1f}"))
     if forced := sum(len(r.forced) for r in rollouts):
         tiles.append(("read, not sampled", f"{forced / count:.1f}"))
-    tiles.append(("cut off", f"{sum(not r.finished for r in rollouts) / count:.0%}"))
+    tiles.append(("cut off", as_percent(sum(not r.finished for r in rollouts) / count)))
     if count > len(groups):
         tiles.append(("mixed groups", f"{mixed} of {len(groups)}"))
     return tiles

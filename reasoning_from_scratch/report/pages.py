@@ -52,7 +52,7 @@ def token_name(text: str) -> str:
 
 
 def as_percent(share: float) -> str:
-    return f"{100 * share:.1f}".removesuffix(".0") + " %"
+    return f"{100 * share:.1f} %"
 
 
 def render(template: str, script: str, **values) -> str:

@@ -1,16 +1,16 @@
 """report.html: a run on one page, from its files alone."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.metrics import ENTROPY, REWARD, RIGHT, TOKENS
 from reasoning_from_scratch.text import evenly, shorten
 
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
-from .pages import render, write_unsynced
+from .pages import as_percent, render, write_unsynced
 from .probe_story import biggest_change, slider_data
-from .run_files import RunFiles, ends, last_train_rollouts, numbers, read_run
+from .run_files import RunFiles, ends, is_number, last_train_rollouts, numbers, read_run
 from .settings import not_default
 from .ways import first_and_last, train_answers, ways_over_time
 
@@ -19,7 +19,7 @@ PICKED = 3
 LISTED_STEPS = 400
 HEADLINES = (
     ("reward", REWARD, ".3f"),
-    ("correct in training", RIGHT, ".1%"),
+    ("correct in training", RIGHT, "%"),
     ("tokens per answer", TOKENS, ".1f"),
     ("entropy", ENTROPY, ".3f"),
 )
@@ -74,6 +74,7 @@ def run_page(folder: str | Path) -> str:
         chosen=not_default(run.config),
         config=_flat(run.config),
         steps=_listed_steps(run),
+        step_columns=[name for name, *_ in _measured(run)],
         text_limit=SHOWN_TEXT,
     )
 
@@ -100,19 +101,23 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
         of_name = [row for row in evals if row.name == name]
         if of_name:
             now = of_name[-1]
-            was = f"from {of_name[0].accuracy:.1%}" if len(of_name) > 1 else ""
-            tiles.append((f"accuracy, {name} ({now.problems})", f"{now.accuracy:.1%}", was))
+            was = f"from {as_percent(of_name[0].accuracy)}" if len(of_name) > 1 else ""
+            tiles.append((f"accuracy, {name} ({now.problems})", as_percent(now.accuracy), was))
     for name, key, form in HEADLINES:
         values = numbers(run.metrics, key)
         if values:
             first, last = ends(values)
-            was = f"from {format(first, form)}" if len(values) > 1 else ""
+            was = f"from {_shown(first, form)}" if len(values) > 1 else ""
             name = name.replace("answer", run.unit)  # of the tokens
-            tiles.append((name, format(last, form), was))
+            tiles.append((name, _shown(last, form), was))
     seconds = sum(row.get("time/total") or 0.0 for row in run.metrics)
     if seconds:
         tiles.append(("time", _duration(seconds), f"{seconds / len(run.metrics):.2f} s a step"))
     return tiles
+
+
+def _shown(value: float, form: str) -> str:
+    return as_percent(value) if form == "%" else format(value, form)
 
 
 def _duration(seconds: float) -> str:
@@ -166,14 +171,32 @@ def _flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
-def _listed_steps(run: RunFiles) -> list[list[tuple[str, str]]]:
-    """The pages of each step as (label, file)."""
-    steps = evenly(list(run.pages.items()), LISTED_STEPS)
-    return [[(_page_label(name, step), name) for name in names] for step, names in steps]
+def _measured(run: RunFiles) -> list[tuple[str, str, str]]:
+    return [headline for headline in HEADLINES if numbers(run.metrics, headline[1])]
 
 
-def _page_label(name: str, step: int) -> str:
-    """A training file's number counts from 0; an evaluation's is the number of steps before it."""
-    if name.startswith("train_"):
-        return f"{step + 1}"
-    return f"{name.removeprefix('eval_').split('_iteration_')[0]} after {step}"
+class ListedStep(NamedTuple):
+    """A row of the table of pages."""
+
+    number: int  # from 1
+    page: str  # of what was sampled in it; "" if there is none
+    figures: list[str]  # of the HEADLINES that the run has
+    evals: list[tuple[str, str]]  # what was evaluated before it, and its page
+
+
+def _listed_steps(run: RunFiles) -> list[ListedStep]:
+    """The steps that have pages. A training file's number counts from 0; an evaluation's is the
+    number of steps before it."""
+    metrics, headlines = {row["step"]: row for row in run.metrics}, _measured(run)
+    rows = []
+    for step, names in evenly(list(run.pages.items()), LISTED_STEPS):
+        page = next((name for name in names if name.startswith("train_")), "")
+        values = [(metrics.get(step, {}).get(key), form) for _, key, form in headlines]
+        figures = [_shown(value, form) if is_number(value) else "" for value, form in values]
+        evals = [
+            (name.removeprefix("eval_").split("_iteration_")[0], name)
+            for name in names
+            if name != page
+        ]
+        rows.append(ListedStep(step + 1, page, figures if page else [""] * len(figures), evals))
+    return rows

@@ -20,6 +20,7 @@ SMALLEST = {
     "steps": 1,
     "problems_per_step": 1,
     "rollouts": 2,
+    "train_rollouts": 0,
     "max_new_tokens": 1,
     "max_turns": 1,
     "max_turn_tokens": 0,
@@ -148,6 +149,7 @@ def check_choices(config: TrainConfig) -> None:
             f"--problems-per-step {config.problems_per_step} does not divide into "
             f"--num-substeps {config.num_substeps} equal parts; change one of them"
         )
+    check_train_rollouts(config)
     check_streaming(config)
     check_sharding(config)
     check_evaluation(config)
@@ -200,6 +202,26 @@ def check_choices(config: TrainConfig) -> None:
     if config.reward and not set(config.reward_parts) & {"correct", "wrong"}:
         raise UserError(
             "--reward sets the part `correct`, which --reward-parts does not reward: add correct=1"
+        )
+
+
+def check_train_rollouts(config: TrainConfig) -> None:
+    """Refuse a number that keeps nothing to compare, or keeps all, and keeping by equal rewards."""
+    kept = config.train_rollouts
+    if kept == 1:
+        raise UserError(
+            "--train-rollouts is 1, but must be at least 2 (advantages compare rollouts of one "
+            "problem), or 0 for all"
+        )
+    if kept >= config.rollouts:
+        raise UserError(
+            f"--train-rollouts {kept} leaves out none of --rollouts {config.rollouts}: make it "
+            "smaller, sample more, or drop it"
+        )
+    if kept and not any(config.reward_parts.values()) and not config.overlong_penalty:
+        raise UserError(
+            f"--train-rollouts {kept} keeps the rollouts whose rewards vary most, and "
+            "--reward-parts rewards nothing: give a part a weight, or drop it and lower --rollouts"
         )
 
 
@@ -328,7 +350,7 @@ SUPERVISED = (
     "rewarded"
 )
 OF_SAMPLED_ANSWERS = """
-    rollouts active_sampling keep_sampling_mask calculator environment reward_parts
+    rollouts train_rollouts active_sampling keep_sampling_mask calculator environment reward_parts
     conditional_format overlong_penalty advantage advantage_per_part kl kl_coef
     truncate_importance mask_importance drop_uniform_groups max_steps_off_policy sampler
     num_minibatches num_substeps compute_post_kl

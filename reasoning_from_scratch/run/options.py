@@ -45,6 +45,7 @@ SMOKE: dict[str, Any] = {
     "num_substeps": 1,
     "num_minibatches": 2,
     "rollouts": 4,
+    "train_rollouts": 2,
     "max_new_tokens": 128,
     "epochs": 1,
     "eval_limit": 8,

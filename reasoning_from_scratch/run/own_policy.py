@@ -18,6 +18,7 @@ from reasoning_from_scratch.optim.lora import add_lora, merged
 from reasoning_from_scratch.policy import LocalPolicy, Sums
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group, Judge, Rollout
+from reasoning_from_scratch.run.memory import fitting_micro_batch
 
 
 class Policy(LocalPolicy):
@@ -42,6 +43,9 @@ class Policy(LocalPolicy):
         )
         if rank := lora_rank or config.lora_rank:
             add_lora(weights, rank, config.lora_alpha)
+        if config.micro_batch_tokens is None:
+            tokens = fitting_micro_batch(weights, config, place)
+            config = replace(config, micro_batch_tokens=tokens)
         return cls(weights, AdamW(weights), config, packed_logprobs, tokenizer, FAST)
 
     def sample(

@@ -49,7 +49,7 @@ from reasoning_from_scratch.run.folder import (
     log,
     new_folder,
 )
-from reasoning_from_scratch.run.memory import check_memory, checkpoint_blocks
+from reasoning_from_scratch.run.memory import check_memory, checkpoint_blocks, fitting_micro_batch
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.origin import (
     Start,
@@ -218,6 +218,9 @@ def open_model(start: Start, ranks: Ranks) -> tuple[Qwen3Model, Qwen3Model | Non
     start.record |= ranks.from_first(lambda: weights_record(start, model, reference))
     if config.lora_rank:
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
+    if config.micro_batch_tokens is None:  # noted in config.json: a resumed run splits as before
+        tokens = ranks.from_first(lambda: fitting_micro_batch(model, config, device, ranks.size))
+        start.config = config = replace(config, micro_batch_tokens=tokens)
     slices = ranks.size if config.shard == "fsdp" else 1
     check_memory(model, reference, config, device, slices)
     return model, reference, tokenizer

@@ -22,6 +22,7 @@ from reasoning_from_scratch.trainer import (
     Observer,
     StepRecord,
     advantage_metrics,
+    chosen_groups,
     loss_denominator,
     prepared_update,
     set_advantages,
@@ -45,7 +46,8 @@ def streaming_loop(
         groups, rollouts, sums = gradient_on_arrival(policy, arriving, config, reference)
         observer.before_update(step, groups)
         lr = step_learning_rate(config, step)
-        numbers = rest_of_step(policy, groups, rollouts, sums, config, lr, reference)
+        chosen = chosen_groups(groups, config)
+        numbers = rest_of_step(policy, chosen, rollouts, sums, config, lr, reference)
         stopped = observer.after_update(step, groups, numbers)
         if stopped:
             return stopped
@@ -70,9 +72,10 @@ def gradient_on_arrival(
         groups += part
         if len(groups) > streamed:
             continue
-        set_advantages(part, config)
-        held += part
-        live = live or any(group.live for group in part)
+        chosen = chosen_groups(part, config)
+        set_advantages(chosen, config)
+        held += chosen
+        live = live or any(group.live for group in chosen)
         if not live and config.kl == "none":
             continue
         ready, held = held, []

@@ -571,6 +571,9 @@ def _choose(rng: random.Random, split: str, steps: int | None) -> tuple[str, int
 # --- what the models for this world can be asked ---
 
 _WORDS = re.compile(r"(?<![^\W\d_])[a-z]+")  # names begin with a capital letter; any may be new
+_PIECES = re.compile(r"\d+|[^\W\d_]+|[^\w\s]")  # numbers, words, and other signs one by one
+PART = 5  # pieces; with fewer, "What is 6 * 7?" would look like the "6 * 7 * 2" that they have read
+_READ = 20_000  # problems; all but one in 250 of others consist of parts that these have, too
 
 
 @cache
@@ -578,6 +581,48 @@ def known_words() -> frozenset[str]:
     """The words of all problems; a few hundred have them all."""
     texts = (tiny_problem("train", index)["problem"] for index in range(500))
     return frozenset(word for text in texts for word in _WORDS.findall(text))
+
+
+@cache
+def opening_words() -> frozenset[str]:
+    """The words with a capital letter that are no names: What, How, Each."""
+    texts = (tiny_problem("train", index)["problem"] for index in range(500))
+    found = {word for text in texts for word in re.findall("[A-Z][a-z]*", text)}
+    return frozenset(found.difference(NAMES))
+
+
+def parts(question: str) -> list[tuple[str, str]]:
+    """All runs of five pieces of a question: what kind of run each is, and its own words. Names,
+    things and figures make no difference; how many figures a number has does:
+
+        What is 6 * 7?    ^ What is 0 *     What is 6 *
+                          What is 0 * 0     What is 6 * 7
+                          is 0 * 0 ?        is 6 * 7?
+                          0 * 0 ? $         6 * 7?
+    """
+    found = [("^", 0, 0)]
+    for piece in _PIECES.finditer(question):
+        text = piece[0]
+        if text.isdecimal():
+            kind = "0" * min(len(text), 4)
+        elif text in THINGS:
+            kind = "things"
+        else:
+            is_name = text[0].isupper() and text not in opening_words()
+            kind = "Name" if is_name else text
+        found.append((kind, *piece.span()))
+    found.append(("$", len(question), len(question)))
+    return [
+        (" ".join(kind for kind, *_ in run), question[run[0][1] : run[-1][2]])
+        for run in (found[at : at + PART] for at in range(max(len(found) - PART, 0) + 1))
+    ]
+
+
+@cache
+def known_parts() -> frozenset[str]:
+    """The kinds of parts that problems have; it takes a second to find them."""
+    texts = (tiny_problem("train", index)["problem"] for index in range(_READ))
+    return frozenset(kind for text in texts for kind, _ in parts(text))
 
 
 def beyond(question: str) -> str:
@@ -589,4 +634,7 @@ def beyond(question: str) -> str:
         return f"it has not learned {', '.join(strange[:3])}"
     if not re.search(r"\d", question):
         return "there is no number in it"
-    return "" if re.search("[A-Za-z]", question) else "there are no words in it"
+    if not re.search("[A-Za-z]", question):
+        return "there are no words in it"
+    new = next((text for kind, text in parts(question) if kind not in known_parts()), "")
+    return f'it has read nothing like "{new.strip()}"' if new else ""

@@ -1,10 +1,12 @@
 """rfs book: a site whose every page works in a browser without a network."""
 
+import base64
 import contextlib
 import importlib.resources
 import io
 import re
 import sys
+import time
 from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from browser import Browser
+from matplotlib.image import imread
 
 from reasoning_from_scratch.commands import book
 from reasoning_from_scratch.commands.cli import main
@@ -215,6 +218,74 @@ def test_search_finds_pages_on_the_disk(site, browser):
     browser.send("Page.navigate", url=(site / "search.html").as_uri() + "?q=advantage")
     browser.wait("document.querySelectorAll('ul.search li').length > 3")
     assert browser.errors == []
+    links = "[...document.querySelectorAll('ul.search a')].map((a) => a.href.split('#')[0])"
+    found = browser.run(links)
+    assert len(found) == len(set(found))  # each page once
+    with_excerpt = browser.run("document.querySelectorAll('ul.search li:has(mark)').length")
+    assert with_excerpt > len(found) / 2  # the others have it in code only
+    excerpt = "document.querySelector('ul.search .context').textContent"
+    assert "advantage" in browser.run(excerpt).lower() and len(browser.run(excerpt)) < 500
+    browser.send("Page.navigate", url=(site / "search.html").as_uri() + "?q=<img src=x>qwertz")
+    browser.wait("Search.status.textContent.startsWith('No page has it')")
+    assert not browser.run("document.querySelector('#search-results img')")
+
+
+def test_nobody_is_named_as_an_author_that_is_not_set(site, pages):
+    assert [file for file in pages if "Author name not set" in file.read_text("utf-8")] == []
+
+
+def test_the_first_page_begins_with_what_training_changes(site, browser):
+    screen = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.send("Emulation.setDeviceMetricsOverride", **screen)
+    browser.open(site / "index.html")
+    bottom = "document.querySelector('.pair').getBoundingClientRect().bottom"
+    assert browser.run(bottom) <= 900
+    browser.send("Emulation.clearDeviceMetricsOverride")
+
+
+def test_commands_fit_a_phone(site, browser):
+    screen = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.send("Emulation.setDeviceMetricsOverride", **screen)
+    browser.open(site / "README.html")
+    boxes = "[...document.querySelectorAll('.highlight-bash pre')]"
+    assert browser.run(f"{boxes}.length") > 5
+    assert browser.run(f"{boxes}.filter((box) => box.scrollWidth > box.clientWidth).length") == 0
+    browser.open(site / "ch08/ch08_main.html")  # a wide table scrolls, its rows keep their names
+    name = "document.querySelector('.cell_output tbody th')"
+    assert browser.run(f"getComputedStyle({name}).position") == "sticky"
+    browser.send("Emulation.clearDeviceMetricsOverride")
+
+
+def brightness(browser, frame: str) -> float:
+    """Of the corner of a frame in the page, from 0 to 1."""
+    browser.run(f"{frame}.scrollIntoView()")
+    at = f"(({{x, y}}) => [x + scrollX, y + scrollY])({frame}.getBoundingClientRect())"
+    box = browser.run(at)
+    clip = {"x": box[0] + 4, "y": box[1] + 4, "width": 8, "height": 8, "scale": 1}
+    picture = browser.send("Page.captureScreenshot", clip=clip)["data"]
+    return imread(io.BytesIO(base64.b64decode(picture)))[..., :3].mean()
+
+
+def test_a_framed_page_follows_the_button_for_dark(site, browser):
+    """And not the reader's system, which is light here."""
+    light = [{"name": "prefers-color-scheme", "value": "light"}]
+    browser.send("Emulation.setEmulatedMedia", features=light)
+    browser.open(site / "ch06/ch06_main.html")
+    frame = "document.querySelector('iframe.explorable')"
+    browser.run(f"{frame}.loading = 'eager'")
+    for theme, dark in (("dark", True), ("light", False), ("dark", True)):
+        browser.run(f"document.documentElement.dataset.theme = '{theme}'; {frame}.scrollIntoView()")
+        deadline = time.monotonic() + 20
+        while (brightness(browser, frame) < 0.5) is not dark:
+            assert time.monotonic() < deadline, theme
+            time.sleep(0.1)
+    browser.send("Emulation.setEmulatedMedia", features=[])
+
+
+def test_the_way_back_to_the_book(site, pages):
+    assert "index.html" in pages[site / "playground.html"].links
+    for file in (site / "docs/explore").glob("*.html"):
+        assert "../../index.html" in pages[file].links
 
 
 def test_on_paper_there_is_the_text_alone(site, browser):

@@ -142,15 +142,21 @@ def test_stream_gives_what_generate_gives():
             assert list(chat.stream(model, prompt, sampling, {7, 12})) == rollout.text_ids
 
 
-@pytest.mark.parametrize("model", ["tiny", "tiny-grpo"])
-def test_a_tiny_model_says_what_it_can_be_asked_and_is_right(model, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{chat.WORKS}\nWhat is the capital of France?\n"))
+@pytest.mark.parametrize(
+    "model, answer", [("tiny", "21"), ("tiny-grpo", "16"), ("tiny-grpo-longer", "16")]
+)
+def test_a_tiny_model_says_what_it_has_read_and_training_helps_with_it(
+    model, answer, monkeypatch, capsys
+):
+    asked = [chat.WORKS, "What is the capital of France?", "What is 6 * 7?"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(asked)))
     chat.chat(ChatOptions(model=model))
     captured = capsys.readouterr()
-    assert f"Try: {chat.WORKS}" in captured.err
-    assert "\\boxed{32}" in captured.out
-    assert captured.err.count("The model cannot understand that") == 1
+    assert captured.out.partition("\n\n")[0].endswith(f"\\boxed{{{answer}}}")
+    assert "raised on school problems" in captured.err and f"Try: {chat.WORKS}" in captured.err
+    assert captured.err.count("Do not trust that answer") == 2
     assert 'it has not learned "capital"' in captured.err
+    assert 'it has read nothing like "is 6 * 7?"' in captured.err
 
 
 def test_bytes_that_are_no_text_are_read_as_question_marks(monkeypatch, capsys):

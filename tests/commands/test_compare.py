@@ -8,6 +8,7 @@ import pytest
 from command_world import contents
 from toy import saved, toy_model, toy_tokenizer
 
+from reasoning_from_scratch.commands import compare
 from reasoning_from_scratch.commands.compare import (
     ENTROPY,
     CompareOptions,
@@ -15,6 +16,8 @@ from reasoning_from_scratch.commands.compare import (
     at_best_rate,
     compare_command,
     markdown,
+    plot_bands,
+    summary,
     table_row,
 )
 from reasoning_from_scratch.errors import UserError
@@ -132,7 +135,7 @@ def test_rates_baseline_and_the_same_algorithm(tmp_path, capsys):
     assert float(rows["grpo"]["gain"]) == 0
     assert {row["lr"] for row in rows.values()} <= {"0.001", "0.01"}
     text = (out / "compare.md").read_text()
-    assert "in all seeds): gspo = grpo." in text and "vs grpo" in text
+    assert "in all seeds): gspo = grpo." in text and "greedy vs grpo" in text
     assert (out / "forest.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -234,12 +237,27 @@ def test_table_by_hand():
     alone = table("grpo", [run(0.1, 0.4)], [run(0.1, 0.4)])
     text = markdown([alone, row], CompareOptions(recipes=("grpo", "dapo")), 12)
     assert "accuracy on 12 held-out problems" in text
-    assert text.index("| dapo") < text.index("| grpo") and "vs grpo" in text  # best first
-    shares = ["60.0%", "20.0%", "15.0%", "5.0%", "60.0%", "10.0%", "25.0%", "5.0%", "20.0%"]
-    assert cells(text, "dapo") == ["dapo", "5e-05", *shares, "200", "1.0"]
-    assert cells(text, "grpo")[2:8] == ["40.0%", "-", "0.0%", "-", "50.0%", "-"]
+    assert text.index("| dapo") < text.index("| grpo")  # best first
+    names = "recipe, lr, before, greedy, greedy vs grpo, rollouts, rollouts vs grpo"
+    assert cells(text, "recipe") == [*names.split(", "), "tokens", "minutes"]  # all different
+    shares = ["60.0 ± 20.0 %", "+15.0 ± 5.0", "60.0 ± 10.0 %", "+25.0 ± 5.0"]
+    assert cells(text, "dapo") == ["dapo", "5e-05", "20.0 %", *shares, "200", "1.0"]
+    assert cells(text, "grpo")[2:7] == ["10.0 %", "40.0 %", "", "50.0 %", ""]
+    printed = summary([alone, row], CompareOptions(recipes=("grpo", "dapo")))
+    assert cells(printed, "dapo") == ["dapo", "5e-05", *shares[:3]]
+    assert max(map(len, printed.splitlines())) <= 90
     (line,) = run(0.4)  # of an only step: its line has both evaluations
     one_step = [line | {"eval_step": 1, "before/eval_acc": 0.1, "before/eval_step": 0}]
     both = table("grpo", [one_step], [one_step])
     assert (both.start, both.accuracy) == (0.1, 0.4)
     assert len({len(line) for line in text.splitlines() if line.startswith("|")}) == 1
+
+
+def test_noise_does_not_look_like_learning(tmp_path, monkeypatch):
+    """Two points on an axis from 4.4 to 6.0 % filled the picture."""
+    saved = []
+    monkeypatch.setattr(compare, "save_picture", lambda figure, path: saved.append(figure))
+    plot_bands({"grpo": [run(0.044, 0.06), run(0.05, 0.045)]}, tmp_path)
+    ((panel, _),) = (figure.axes for figure in saved)
+    assert panel.get_ylim() == (0, 0.2)
+    assert panel.yaxis.get_major_formatter()(0.1) == "10 %"

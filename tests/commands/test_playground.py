@@ -36,6 +36,7 @@ from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.guessing import guess_problem
+from reasoning_from_scratch.tiny.world import beyond, parts
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 MODELS = ("tiny-base", "tiny-grpo", "tiny-grpo-longer")
@@ -288,9 +289,11 @@ PENS = {"problem": "Ana has 12 pens, buys 9 more and loses 5. How many pens does
 
 def test_the_models_answer_and_those_that_were_trained_are_right(page):
     fill(page, **PENS, truth="16")
-    said = re.sub(r", \d+ tokens", "", click(page, "ask"))
-    trained = [f"{name}: ✓ correct, checked" for name in MODELS[1:]]
-    assert said == "; ".join(["tiny-base: ✗ incorrect, answer only", *trained])
+    said = click(page, "ask")
+    assert re.fullmatch(r"2 of 3 answers correct, \d+ tokens in \d+\.\d s\.", said)
+    badges = [re.sub(r", \d+ tokens", "", text) for text in texts(page, "#answers h3")]
+    trained = [f"{name} ✓ correct checked" for name in MODELS[1:]]
+    assert badges == ["tiny-base ✗ incorrect answer only", *trained]
     guess, working, _ = texts(page, "#answers .text")
     assert guess.endswith("}■") and "12 + 9 = 21? Yes" in working
     assert "\n" in working
@@ -304,6 +307,30 @@ def test_what_is_typed_stays_text(page):
     click(page, "draw")
     assert hostile in page.run("by_id('group-problem').textContent")
     assert page.run("window.harm === undefined && !document.querySelector('main img, main script')")
+
+
+TYPED = [
+    PENS["problem"],
+    "What is 6 * 7?",
+    "Zora has 12345 pens, buys 3 more.",
+    "What is the capital of France?",
+    "How many pens?",
+    "Solve for x: x + 5 = 12",
+    "x٣ é 日本 _ 😀 3-4",
+    "",
+]
+
+
+def test_the_page_knows_what_the_models_have_read(page):
+    asked = [*TYPED, *(problem.problem for problem in load_problems("tiny-longer", limit=100))]
+    assert page.run(f"{json.dumps(asked)}.map(parts)") == [
+        [list(part) for part in parts(question)] for question in asked
+    ]
+    found = page.run(f"{json.dumps(asked[:-100])}.map(beyond)")
+    assert [bool(why) for why in found] == [bool(beyond(question)) for question in TYPED]
+    fill(page, problem="What is 6 * 7?", truth="41")
+    assert "they have read nothing like “is 6 * 7?”" in click(page, "ask")
+    assert "a kind of problem it has not read" in texts(page, "#answers .verdict")[0]
 
 
 def draw_group(page) -> str:
@@ -348,6 +375,13 @@ def test_maxrl_takes_no_rewards_below_zero(page):
     page.run("by_id('graded').click()")
 
 
+def test_two_probabilities_are_told_apart(page):
+    """The learning rate is small: 76.5 % -> 76.5 % would look like no step at all."""
+    cases = [(0.765, 0.7652), (0.2, 0.4), (0.5, 0.5), (0, 1)]
+    shown = ["76.50 % → 76.52 %", "20.0 % → 40.0 %", "50.0 % → 50.0 %", "0.0 % → 100.0 %"]
+    assert [page.run(f"change({was}, {now})") for was, now in cases] == shown
+
+
 def test_a_step_makes_what_was_rewarded_more_probable(page):
     draw_group(page)
     fill(page, passes="2")
@@ -385,6 +419,10 @@ def test_training_in_the_page_tells_how_far_it_is_and_keeps_its_model(page):
     shares = [(210 - height) / 190 for height in heights]
     assert len(shares) == 10 and all(-1e-9 <= share <= 1 for share in shares)
     assert max(shares) > 0
+    line = page.run("document.querySelector('#curve polyline').getAttribute('points')")
+    ends = (210 - float(line.split(",")[-1])) / 190
+    assert ends == pytest.approx(sum(shares[-5:]) / 5, abs=1e-3)  # not on the last step's luck
+    assert f"mean of the last 5: {100 * ends:.1f} %" in texts(page, "#curve-text")[0]
     assert re.search(
         r"Sampled at step 1: \d+ answer only.*; at step 10: ", texts(page, "#curve-text")[0]
     )
@@ -491,7 +529,7 @@ def test_the_saved_steps_of_a_run_are_a_slider(tmp_path):
     put(browser, slider, "0")
     assert texts(browser, "#models label") == ["tiny-base: before GRPO", "mine, step 1"]
     fill(browser, **PENS, truth="16")
-    assert click(browser, "ask").startswith("tiny-base: ")
+    assert " of 2 answers correct" in click(browser, "ask")
     assert browser.run("state.runs.map((run) => run.model)") == [0, 1]
     assert browser.run("by_id('play') === null")  # nobody in it plays
     assert browser.errors == []

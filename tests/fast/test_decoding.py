@@ -29,9 +29,9 @@ from reasoning_from_scratch.fast.decoding import (
     CompiledDecoder,
     Decoder,
     decoder_for,
-    unfit_for_decode_c,
     load_library,
     threads,
+    unfit_for_decode_c,
 )
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers
 from reasoning_from_scratch.qwen3 import FeedForward, KVCache

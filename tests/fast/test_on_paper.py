@@ -19,9 +19,10 @@ from reasoning_from_scratch.fast.graphs import GraphDecoder
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim import adamw
 from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.policy import MICRO_BATCH_TOKENS, LocalPolicy
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, KVCache, Qwen3Model
-from reasoning_from_scratch.run.memory import checkpoint_blocks, fixed_bytes
+from reasoning_from_scratch.run.memory import checkpoint_blocks, fixed_bytes, token_bytes
 from reasoning_from_scratch.sampling import Rollout, sample_next_token
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
@@ -118,7 +119,7 @@ def test_the_memory_of_a_row(row):
     most_of_update, most_of_sampling, fixed = on_paper(
         value(flags, "--low-precision-updates", "master"),
         "--gradient-checkpointing" in flags,
-        value(flags, "--micro-batch-tokens", TrainConfig().micro_batch_tokens),
+        value(flags, "--micro-batch-tokens", MICRO_BATCH_TOKENS),
         value(flags, "--sample-rows", TrainConfig().sample_rows),
         torch.float32 if "float32" in memory else torch.bfloat16,
     )
@@ -147,6 +148,25 @@ def test_the_least_time_of_a_row(row):
     least = ROLLOUTS / rows * ANSWER * step / (float(speed) * 1e9)
     assert float(seconds) == (round(least) if least >= 10 else round(least, 1))
     assert float(minutes) == (round(50 * least / 60) if least > 20 else round(50 * least / 60, 1))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_token_takes_as_much_as_memory_py_counts(recompute):
+    """At most, and not half as much: it chooses the size of a micro-batch on a CPU."""
+    most = []
+    for count in (2, 4):  # rollouts
+        with OnPaper() as paper:
+            with torch.device("meta"):
+                model = Qwen3Model(QWEN_CONFIG_06_B | {"n_layers": 4, "vocab_size": 1024})
+                add_lora(model, 2, 32.0)  # nearly no gradients: what grows is the pass
+            if recompute:
+                checkpoint_blocks(model)
+            paper.most = paper.held
+            policy = LocalPolicy(model, AdamW(model), TrainConfig(), packed_logprobs)
+            policy.forward_backward(rollouts(count, 128), TrainConfig(), denominator=1.0)
+        most.append(paper.most)
+    grown = (most[1] - most[0]) / (2 * (PROMPT + 128))
+    assert token_bytes(model, recompute) / 2 < grown < token_bytes(model, recompute)
 
 
 def test_what_the_check_at_the_start_counts_is_in_the_page():

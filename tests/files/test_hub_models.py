@@ -104,6 +104,48 @@ def test_paths_are_no_names(tmp_path):
         assert not is_hub_name(name), name
 
 
+# ---- Qwen's 4-bit files
+
+
+@pytest.fixture
+def small_qwen(monkeypatch, tmp_path):
+    """A hub with a small file in place of the real one."""
+    write(tmp_path / "small.gguf", small("qwen2"), "qwen2")
+    content = (tmp_path / "small.gguf").read_bytes()
+    wanted = hub_models.QWENS["qwen-0.5b"]
+    sums = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    monkeypatch.setitem(hub_models.QWENS, "qwen-0.5b", wanted._replace(**sums))
+    with serving() as server:
+        hub_at(monkeypatch, server.url, tmp_path / "hub cache")
+        server.behaviors = [hub_with({wanted.file: content})]
+        yield server
+
+
+def test_a_qwen_comes_once_and_from_qwens_own_repository(small_qwen, monkeypatch, tmp_path):
+    model, _ = load_model_and_tokenizer("qwen-0.5b")
+    assert torch.equal(model.tok_emb.weight, small("qwen2").tok_emb.weight)
+    assert all("/Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF/" in path for path in small_qwen.paths())
+    hub_at(monkeypatch, f"http://127.0.0.1:{closed_port()}", tmp_path / "hub cache")
+    load_model_and_tokenizer("qwen-0.5b")
+
+
+def test_another_file_than_qwens_is_refused_and_not_kept(small_qwen, monkeypatch):
+    wanted = hub_models.QWENS["qwen-0.5b"]
+    monkeypatch.setitem(hub_models.QWENS, "qwen-0.5b", wanted._replace(sha256="0" * 64))
+    for _ in range(2):  # it is not taken from the cache the second time
+        with pytest.raises(UserError, match="another .* than Qwen published .*try again") as info:
+            load_model_and_tokenizer("qwen-0.5b")
+        assert "\n" not in str(info.value)
+    monkeypatch.setitem(hub_models.QWENS, "qwen-0.5b", wanted)
+    load_model_and_tokenizer("qwen-0.5b")
+
+
+def test_a_qwen_without_the_hub(monkeypatch, tmp_path):
+    hub_at(monkeypatch, f"http://127.0.0.1:{closed_port()}", tmp_path / "hub cache")
+    with pytest.raises(UserError, match="cannot get model qwen-1.5b .*give it as --model"):
+        load_model_and_tokenizer("qwen-1.5b")
+
+
 # ---- SmolLM2 from the package index
 
 

@@ -90,3 +90,29 @@ def test_an_empty_step_and_an_empty_answer_are_written(tmp_path):
     write_iteration(tmp_path, "train", 1, [Group(SUM, [empty])], ByteTokenizer())
     assert summaries(tmp_path)[0]["trajectory_metrics"]["logprob_mean"] is None
     assert summaries(tmp_path, "train_iteration_000000") == []
+
+
+def links_of(file) -> list[tuple[str, str]]:
+    page = Page(file.read_text("utf-8"))
+    found = [(attrs["href"], text) for tag, attrs, text in page.elements if "data-flat" in attrs]
+    return [(href, "".join(text)) for href, text in found if href.endswith(".html")]
+
+
+def test_a_page_leads_to_the_one_before_and_to_the_next(tmp_path):
+    """Steps without a page are passed over; a step that is repeated keeps its links."""
+    report = ("report.html", tmp_path.name)
+    names = {step: f"train_iteration_{step:06d}.html" for step in (0, 1, 4)}
+    for step in (0, 1, 4, 1):
+        write_iteration(tmp_path, "train", step, make_groups(), ByteTokenizer(), in_folders=True)
+        write_iteration(tmp_path, "eval/mine", step, make_groups(), ByteTokenizer())
+    assert links_of(tmp_path / names[0]) == [report, (names[1], "step 2 →")]
+    around = [report, (names[0], "← step 1"), (names[4], "step 5 →")]
+    for name in (names[1], "iteration_000001/train.html"):
+        assert links_of(tmp_path / name) == around
+    assert links_of(tmp_path / names[4]) == [report, (names[1], "← step 2")]
+    before, after = "eval_mine_iteration_000000.html", "eval_mine_iteration_000004.html"
+    assert links_of(tmp_path / "eval_mine_iteration_000001.html") == [
+        report,
+        (before, "← before the first step"),
+        (after, "after 4 steps →"),
+    ]

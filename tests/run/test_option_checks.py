@@ -61,6 +61,7 @@ ALONE = {
     "smoke": True,
     "problems_per_step": 2,
     "rollouts": 4,
+    "train_rollouts": 3,
     "seed": 1,
     "max_new_tokens": 3,
     "temperature": 0.5,

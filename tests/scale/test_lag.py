@@ -53,8 +53,9 @@ def samplers() -> list[threading.Thread]:
         {"lora_rank": 2},
         {"gradient_checkpointing": True, "epochs": 2},
         {"active_sampling": True, "truncate_importance": 2.0, "num_substeps": 2},
+        {"active_sampling": True, "train_rollouts": 3},
     ],
-    ids=["plain", "lora", "checkpointing", "active"],
+    ids=["plain", "lora", "checkpointing", "active", "kept"],
 )
 def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes):
     def beside(config, policy, problems, first_step, judge, ranks, clock):

@@ -70,6 +70,7 @@ VARIANTS = [
         "config": SHORT
         | {"lora_rank": 2, "kl": "k3", "kl_coef": 0.1, "lr": 1e-2, "gradient_checkpointing": True},
     },
+    {"name": "kept", "config": SHORT | {"train_rollouts": 3, "epochs": 2}},
     {"name": "muon", "config": SHORT | {"optimizer": "muon"}},
     # In bfloat16 the gradient of each micro-batch is rounded. Row by row these are the same however
     # many ranks there are, and their sums are float32 up to the optimizer.

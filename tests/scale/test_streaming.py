@@ -39,6 +39,7 @@ def assert_same_weights(plain, streamed):
         {"epochs": 3},
         {"epochs": 3, "objective": "dro", "lr": 1e-3},
         {"epochs": 2, "drop_uniform_groups": False},
+        {"train_rollouts": 3, "kl": "reward", "kl_coef": 0.1, "aggregate": "token"},
     ],
 )
 @pytest.mark.parametrize("parts", [2, 6])
@@ -57,6 +58,7 @@ def test_streaming_and_plain_give_the_same_weights(tmp_path, changes, parts):
     "changes, parts",
     [
         ({"num_substeps": 2}, 3),
+        ({"num_substeps": 2, "train_rollouts": 2}, 3),
         ({"num_substeps": 3, "aggregate": "token", "objective": "importance_sampling"}, 2),
         ({"num_substeps": 2, "epochs": 2, "objective": "cispo", "kl": "k3", "kl_coef": 0.1}, 3),
         ({"num_substeps": 2, "epochs": 2, "kl": "token", "kl_coef": 0.1}, 1),

@@ -22,6 +22,7 @@ from reasoning_from_scratch.tiny.world import (
     beyond,
     content_key,
     is_held_out,
+    parts,
     tiny_problem,
 )
 
@@ -164,7 +165,12 @@ def test_what_is_not_there(split, index, error):
     "question, why",
     [
         ("Zora has 5 pens, finds 20. How many pens does Zora have now?", ""),
-        ("What is 7 * 8?", ""),
+        ("What is 7 * 83?", ""),
+        ("Compute 7 * 8 + 30.", ""),
+        ("What is 7 * 8?", 'it has read nothing like "is 7 * 8?"'),
+        ("What is 20 / 4?", 'it has read nothing like "What is 20 / 4"'),
+        ("Solve for x: x + 5 = 12", 'it has read nothing like "Solve for x: x"'),
+        ("Multiply 7 by", 'it has read nothing like "Multiply 7 by"'),
         ("What is the capital of France?", 'it has not learned "capital"'),
         ("Who wrote a poem?", 'it has not learned "wrote", "poem"'),
         ("How many pens does Zora have?", "there is no number in it"),
@@ -175,6 +181,22 @@ def test_what_a_tiny_model_cannot_have_learned(question, why):
     assert beyond(question) == why
 
 
-def test_the_known_words_are_those_of_all_problems():
+def test_hardly_a_problem_of_their_own_world_is_new_to_them():
     for split in SPLIT_SIZES:
-        assert not [i for i in range(500) if beyond(tiny_problem(split, i)["problem"])]
+        found = [beyond(tiny_problem(split, index)["problem"]) for index in range(500)]
+        new = [why for why in found if why]
+        assert all(why.startswith("it has read nothing like") for why in new)  # they know the words
+        assert len(new) <= 5
+
+
+def test_parts_of_a_question_without_names_things_and_figures():
+    assert parts("What is 6 * 17?")[:3] == [
+        ("^ What is 0 *", "What is 6 *"),
+        ("What is 0 * 00", "What is 6 * 17"),
+        ("is 0 * 00 ?", "is 6 * 17?"),
+    ]
+    assert parts("Zora has 12345 pens") == [
+        ("^ Name has 0000 things", "Zora has 12345 pens"),
+        ("Name has 0000 things $", "Zora has 12345 pens"),
+    ]
+    assert parts("6 x") == [("^ 0 x $", "6 x")]

@@ -1,0 +1,202 @@
+"""What the pages say of stored runs is what the stored runs show."""
+
+import csv
+import json
+from collections.abc import Iterable
+from statistics import mean
+
+import pytest
+
+from tests.conftest import ROOT
+
+CH06, CH07, CH08 = (f"ch0{n}/ch0{n}_main.ipynb" for n in (6, 7, 8))
+STAGES = "experiment experiment_24_steps experiment_24_steps_bfloat16 experiment_rates".split()
+
+
+def text_of(page: str) -> str:
+    """The words of a page, in one line; of a notebook only those around its code."""
+    text = (ROOT / page).read_text("utf-8")
+    if page.endswith(".ipynb"):
+        cells = json.loads(text)["cells"]
+        words = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+        text = "\n".join(words)
+    return " ".join(text.replace("*", "").split())
+
+
+def rows_of(file: str, **wanted: str) -> list[dict[str, str]]:
+    rows = csv.DictReader((ROOT / file).read_text("utf-8").splitlines())
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def numbers(rows: Iterable[dict[str, str]], column: str) -> list[float]:
+    return [float(row[column]) for row in rows]
+
+
+def percent(rows: Iterable[dict[str, str]], column: str) -> str:
+    return f"{100 * mean(numbers(rows, column)):.1f}"
+
+
+def from_teacher() -> str:
+    """What three students cost in steps of GRPO, and where 60 steps of GRPO end."""
+    rates, bfloat16 = "ch08/experiment_rates.csv", "ch08/experiment_24_steps_bfloat16.csv"
+    students = rows_of(rates, stage="from-teacher", lr="6e-05")
+    students = [row for row in students if row["seed"] in "012"]
+    teachers = rows_of(bfloat16, stage="grpo")
+    answers = rows_of(bfloat16, stage="teacher-answers")
+    costs = [
+        (grpo + asked + learned) / (grpo / 24)
+        for grpo, asked, learned in zip(
+            numbers(teachers, "seconds"),
+            numbers(answers, "seconds"),
+            numbers(students, "seconds"),
+            strict=True,
+        )
+    ]
+    longer = rows_of("ch08/experiment.csv", stage="grpo")
+    here, there = (
+        [percent(rows, name) for name in ("fresh", "fresh_sampled", "fresh_pass@8")]
+        for rows in (longer, students)
+    )
+    families = [percent(rows, "fresh_families") for rows in (students, longer)]
+    return (
+        f"the time of {min(costs):.0f} to {max(costs):.0f} steps of GRPO, and after 60 steps GRPO "
+        "itself (the first table of this section, three seeds) is about level: "
+        f"{here[0]} % with greedy decoding, {here[1]} % at temperature 1 and a pass@8 of "
+        f"{here[2]} %, against the students' {there[0]}, {there[1]} and {there[2]} %. On the two "
+        f"new families the students stay ahead, {families[0]} against {families[1]} %."
+    )
+
+
+def fresh_rows() -> str:
+    count = sum(bool(row["fresh"]) for name in STAGES for row in rows_of(f"ch08/{name}.csv"))
+    return f"By now {count} rows have been measured on them"
+
+
+def rivals_seconds() -> str:
+    arms: dict[str, list[float]] = {}
+    for row in rows_of("ch07/regimes.csv", regime="rivals"):
+        if int(row["seed"]) < 100:  # those of 100 and more chose the learning rates
+            arms.setdefault(row["arm"], []).append(float(row["seconds"]))
+    found = {arm: mean(seconds) for arm, seconds in arms.items()}
+    grpo, worked = found.pop("GRPO"), found.pop("worked solutions")
+    others = f"{min(found.values()):.0f} to {max(found.values()):.0f}"
+    return (
+        f"GRPO took {grpo:.0f} on average, worked solutions {worked:.0f}, and the others {others}"
+    )
+
+
+def no_reward_without_a_warm_start() -> str:
+    (row,) = rows_of("ch08/experiment.csv", stage="grpo-untrained")
+    assert float(row["sampled"]) == 0
+    return f"None of its {int(row['steps']) * 16 * 8:,} answers was rewarded. So every"
+
+
+def arithmetic(step: str) -> list[dict[str, str]]:
+    settings = dict(lr="2e-05", problems="64", lora="0", step=step)
+    return rows_of("ch06/real_model_arithmetic.csv", **settings)
+
+
+def a_real_model() -> str:
+    before, after = arithmetic("0"), arithmetic("200")
+    hours = [seconds / 3600 for seconds in numbers(after, "seconds")]
+    names = "lr problems rollouts schedule lora".split()
+    tried = rows_of("ch06/real_model_arithmetic.csv", lora="0", step="0")
+    settings = len({tuple(row[name] for name in names) for row in tried})
+    words = {5: "five", 6: "six", 7: "seven"}[settings + 1]  # the file lacks one of the tried
+    sampled, greedy = (
+        [f"{100 * mean(numbers(rows, column)):.0f}" for rows in (before, after)]
+        for column in ("sampled", "greedy")
+    )
+    ends = [100 * share for share in numbers(after, "sampled")]
+    return (
+        f"{min(hours):.1f} to {max(hours):.1f} hours on one core, its accuracy at temperature 1 on "
+        "sums, differences and products that it was never trained on rises from "
+        f"{sampled[0]} to {sampled[1]} % (three seeds, {min(ends):.1f} to {max(ends):.1f}; with "
+        f"greedy decoding from {greedy[0]} to {greedy[1]}; the best of {words} settings"
+    )
+
+
+def four_examples() -> str:
+    (row,) = rows_of("ch08/experiment.csv", stage="untrained")
+    in_steps, alone = (100 * float(row[name]) for name in ("fresh", "fresh_answer_only"))
+    return (
+        f"it solves {in_steps:.0f} % of such problems in steps, and {alone:.0f} % with the answer"
+    )
+
+
+def more_solutions() -> str:
+    rates = rows_of("ch08/experiment_rates.csv", stage="solutions", lr="6e-05")
+    grpo = rows_of("ch08/experiment_24_steps_bfloat16.csv", stage="grpo")
+    better = [f"{100 * float(row['fresh']):.0f}" for row in rates if row["seed"] in "12"]
+    behind = {f"{100 * float(row['fresh']):.0f}" for row in grpo if row["seed"] in "12"}
+    assert len(behind) == 1
+    return f"they reach {better[0]} and {better[1]} %, and GRPO {behind.pop()} (two seeds)"
+
+
+def short_questions() -> str:
+    file = "ch06/first_questions.csv"
+    plain, mixed = (
+        rows_of(file, model=model, problems="tiny-test")
+        for model in ("the quickstart", "short questions mixed in")
+    )
+    means = [
+        f"{100 * sum(numbers(rows, 'correct')) / sum(numbers(rows, 'asked')):.1f}"
+        for rows in (mixed, plain)
+    ]
+    return f"({means[0]} % instead of {means[1]} %, each the mean of three seeds)"
+
+
+def products() -> str:
+    asked = rows_of("ch06/first_questions.csv", model="the quickstart", problems="a * b")
+    shares = sorted(2 * int(row["correct"]) for row in asked)
+    return "After the quickstart it solves {}, {} or {} %, depending on the seed".format(*shares)
+
+
+def begun(page: str) -> str:
+    rows = text_of("checkpoints/tiny-base/README.md")
+    share = rows.split("greedy accuracy, solution begun for the model | ")[1].split(" %")[0]
+    said = f'"Let\'s see."{"," if page == "README.md" else " and"} the untrained model '
+    return said + f"{'already ' * (page == 'README.md')}solves {float(share):.1f} %"
+
+
+@pytest.mark.parametrize(
+    "page, sentence",
+    [
+        (CH06, short_questions()),
+        (CH06, products()),
+        (CH08, from_teacher()),
+        (CH08, fresh_rows()),
+        (CH08, rivals_seconds()),
+        (CH08, no_reward_without_a_warm_start()),
+        ("README.md", a_real_model()),
+        ("README.md", four_examples()),
+        ("README.md", more_solutions()),
+        ("README.md", begun("README.md")),
+        ("index.md", begun("index.md")),
+    ],
+)
+def test_a_sentence_has_the_numbers_of_its_file(page, sentence):
+    assert sentence.replace("*", "") in text_of(page)
+
+
+@pytest.mark.parametrize(
+    "page, words",
+    [
+        (CH08, "surpass their teacher by"),  # its own steps were not counted
+        (CH08, "why distillation is cheap"),  # shown nowhere
+        (CH08, "much cheaper"),
+        (CH08, "the cheapest way"),  # no other was tried
+        (CH08, "with each of two other seeds"),  # there are no such rows
+        (CH08, "Nor could RL start"),
+        (CH08, "necessary but not sufficient"),  # one tiny model, and 24 problems
+        (CH08, "less than the accuracy at temperature 1"),  # not from 64 problems
+        (CH08, "only on stories like those in training"),
+        (CH08, "more than on anything else"),
+        (CH08, "it is nothing"),
+        (CH07, "that adds up"),  # the laboratory did not separate it from another reason
+        (CH06, "a little over an hour on one core"),
+        ("README.md", "4 to 7 %"),  # of other problems than the 49 and 64 %
+    ],
+)
+def test_what_no_file_shows_is_not_said(page, words):
+    assert words not in text_of(page)
