@@ -46,6 +46,7 @@ def ship(run: Path, target: Path, kept_every: int) -> None:
     weights = run / "checkpoints" / f"{last['batch']:06d}"
     (target / "run").mkdir(parents=True, exist_ok=True)
     for name in (
+        "chat_template.jinja",
         "config.json",
         "generation_config.json",
         "model.safetensors",

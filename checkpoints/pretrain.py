@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from four_ways import Piece, written
-from tiny_tokenizer import train_tokenizer
+from tiny_tokenizer import book_chat_template, train_tokenizer
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -269,7 +269,9 @@ def tokenizer_texts() -> Iterator[str]:
 def make_tokenizer(folder: Path) -> Qwen3Tokenizer:
     with replacing(folder / "tokenizer.json") as temporary:
         train_tokenizer(tokenizer_texts(), TINY_CONFIG["vocab_size"]).save(str(temporary))
-    return Qwen3Tokenizer(folder / "tokenizer.json", eos_token=END_OF_TEXT)
+    tokenizer = Qwen3Tokenizer(folder / "tokenizer.json", eos_token=END_OF_TEXT)
+    tokenizer.files = {"chat_template.jinja": book_chat_template().encode()}
+    return tokenizer
 
 
 def start_log(folder: Path, settings: dict, stages: Sequence[Stage]) -> Callable[[dict], None]:

@@ -1,9 +1,13 @@
-"""The tiny model's tokenizer: byte-level BPE cut like Qwen3's, with Qwen3's special tokens."""
+"""The tiny model's tokenizer: byte-level BPE cut like Qwen3's, with Qwen3's special tokens; and the
+base models' chat template."""
 
 from collections.abc import Iterable
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+
+from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.tokenizer import END_OF_TEXT
 
 # How Qwen splits text before merging: words with their space, every digit by itself.
 QWEN_SPLIT = (
@@ -81,3 +85,26 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     for tokens, special in ((SPECIAL_TOKENS, True), (MARKUP_TOKENS, False)):
         tokenizer.add_tokens([AddedToken(t, special=special, normalized=False) for t in tokens])
     return tokenizer
+
+
+def book_chat_template() -> str:
+    """A conversation in the book's prompt, for models that were trained on nothing else: programs
+    that send a system message or a second question get an answer, if seldom a good one. A single
+    question gives exactly the prompt."""
+    before, after = render_prompt("{}").split("{}")
+    lines = [
+        "{#- These models learned no conversation. This puts one into the prompt that they were",
+        "    trained on, each question anew; a single question is exactly that prompt. -#}",
+        "{%- for message in messages -%}",
+        "{%- if message['role'] == 'system' -%}",
+        "{{- message['content'] + '\\n\\n' -}}",
+        "{%- elif message['role'] == 'user' -%}",
+        f"{{{{- {before!r} + message['content'] + {after!r} -}}}}",
+        "{%- elif message['role'] == 'assistant' -%}",
+        f"{{{{- message['content'] + {END_OF_TEXT!r} -}}}}",
+        "{%- else -%}",
+        "{{- raise_exception('there is no place for the role ' + message['role']) -}}",
+        "{%- endif -%}",
+        "{%- endfor -%}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -72,6 +72,7 @@ LIGHT = (
     (re.compile(r"\\cdot|\\times"), "*"),
     (re.compile(r"\^"), "**"),
     (re.compile(r"(?<=[0-9])\{?,\}?(?=[0-9]{3}(?![0-9]))"), ""),
+    (re.compile(r"^\s*[A-Ea-e][.:]\s+(?=\S)"), ""),  # the letter of a choice
 )
 
 

@@ -148,11 +148,11 @@ def self_refinement_loop(
             "critique": critique,
             "revised_full": revised,
             "revised_extracted": extract_final_candidate(revised),
-            "draft_score": score(current),
-            "revised_score": score(revised),
+            "score_before": score(current),
+            "score_after": score(revised),
         }
         steps.append(step)
-        if step["revised_score"] >= step["draft_score"]:
+        if step["score_after"] >= step["score_before"]:
             current = revised
     return {
         "final_full": current,

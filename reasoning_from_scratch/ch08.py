@@ -31,13 +31,13 @@ from reasoning_from_scratch.ch06 import evaluation_mode, pick_problems  # noqa: 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import replacing, write_whole
-from reasoning_from_scratch.files.downloads import download_file
+from reasoning_from_scratch.files.downloads import download_file, download_qwen3_small
 from reasoning_from_scratch.files.hub_models import kept_smollm2  # noqa: F401  8.6
-from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.grading import grade_answer
 from reasoning_from_scratch.problems import render_prompt, told_prompt, with_prompt  # noqa: F401
 from reasoning_from_scratch.rollouts import told_rollouts, worked_rollout  # noqa: F401
 from reasoning_from_scratch.tasks.problem_sets import file_rows
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 
 # What the notebook builds
 
@@ -155,6 +155,8 @@ def format_distilled_answer(entry):
     content = str(entry["message_content"] or "").strip()
     if not content:
         raise ValueError("this entry has no answer: message_content is empty")
+    if "message_thinking" not in entry:
+        raise ValueError("this entry has no message_thinking")
     thinking = str(entry["message_thinking"] or "").strip()
     return f"<think>{thinking}</think>\n\n{content}"
 
@@ -164,7 +166,13 @@ def format_distilled_answer(entry):
 
 def load_reasoning_tokenizer(local_dir="qwen3"):
     """Qwen3's, with its chat template; answers begin with thinking."""
-    return load_tokenizer_only("reasoning", local_dir)
+    download_qwen3_small(kind="reasoning", tokenizer_only=True, out_dir=local_dir)
+    return Qwen3Tokenizer(
+        tokenizer_file_path=Path(local_dir) / "tokenizer-reasoning.json",
+        apply_chat_template=True,
+        add_generation_prompt=True,
+        add_thinking=True,
+    )
 
 
 def build_examples(data, tokenizer):

@@ -21,6 +21,7 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.run.folder import FolderLock
 from reasoning_from_scratch.serve.body import NoSuchThing, TooLarge, TooMany
+from reasoning_from_scratch.serve.data import STANDS_IN
 from reasoning_from_scratch.serve.models import Models
 from reasoning_from_scratch.serve.openai import OpenAI
 from reasoning_from_scratch.serve.options import HERE, ServeOptions
@@ -32,6 +33,7 @@ from reasoning_from_scratch.text import expanded
 log = logging.getLogger("reasoning_from_scratch")
 
 TIDIED_EVERY = 10.0  # seconds
+NO_KEY_FOR = ("/api/v1/healthz", "/health")  # a supervisor asks these whether the server is up
 
 
 def build(options: ServeOptions) -> Starlette:
@@ -50,7 +52,7 @@ def build(options: ServeOptions) -> Starlette:
         options.keep_samplers,
     )
     worker = Worker(FAST, options.rows)
-    tinker = Tinker(models, worker, options.seed)
+    tinker = Tinker(models, worker, options.seed, options.stability == "importance")
     words = OpenAI(models, worker, options.seed)
     page = Page(tinker)
 
@@ -162,7 +164,7 @@ class Door:
         origin = request.headers.get("origin")
         if origin and origin not in (f"http://{host}", f"https://{host}"):
             return f"pages of {origin} may not use this server", 403
-        if self.key and request.url.path != "/api/v1/healthz" and not self.has_key(request):
+        if self.key and request.url.path not in NO_KEY_FOR and not self.has_key(request):
             return "the key is missing or wrong: send X-API-Key, or Authorization: Bearer", 401
         return None
 
@@ -224,8 +226,10 @@ def listen(options: ServeOptions) -> socket.socket:
 def words_at_start(options: ServeOptions, port: int) -> list[str]:
     here = f"http://{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
     key = "your key" if options.key else "tml-local"
+    stands_in = [f"stable_reinforce: {STANDS_IN}"] if options.stability == "importance" else []
     return [
         f"{', '.join(options.named())}: look at {here}",
+        *stands_in,
         f"Tinker's client:  export TINKER_BASE_URL={here} TINKER_API_KEY={key}",
         f"OpenAI's client:  export OPENAI_BASE_URL={here}/v1 OPENAI_API_KEY={key}",
     ]

@@ -47,8 +47,15 @@ SETTINGS: dict[str, dict[str, float]] = {
     loss: {NAMES[field]: float(value) for field, value in changes.items()}
     for loss, changes in LOSS_FNS.items()
 }
+# `rfs serve --stability importance` computes this loss where a program asks for stable_reinforce.
+STAND_IN = "importance_sampling"
+STANDS_IN = f"computed as {STAND_IN} (--stability importance)"
+NO_STABLE_REINFORCE = (
+    "stable_reinforce needs records that only Tinker's own samplers make: set "
+    f"loss_fn={STAND_IN} in your program, or start rfs serve with --stability importance, which "
+    f"computes {STAND_IN} in its place"
+)
 NOT_HERE = {
-    "stable_reinforce": "it needs records that only Tinker's own samplers make",
     "gspo": "Tinker does not document how it is summed",
     "custom": "your loss runs in the client: call forward_backward_custom",
 }
@@ -56,6 +63,8 @@ NOT_HERE = {
 
 def loss_of(name: str, config: Mapping[str, float | str]) -> Loss:
     """The loss that Tinker calls by that name."""
+    if name == "stable_reinforce":
+        raise UserError(NO_STABLE_REINFORCE)
     if name not in INPUTS:
         why = f" ({NOT_HERE[name]})" if name in NOT_HERE else ""
         raise UserError(f"there is no loss {name!r} here{why}; use one of {', '.join(INPUTS)}")

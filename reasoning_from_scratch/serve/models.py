@@ -27,8 +27,10 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from reasoning_from_scratch.files.weights import (
+    base_of,
     load_model_and_tokenizer,
     load_weights,
+    model_folder,
     save_hf_folder,
 )
 from reasoning_from_scratch.optim.adamw import AdamW
@@ -36,7 +38,7 @@ from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_state, m
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
-from reasoning_from_scratch.serve.body import Body
+from reasoning_from_scratch.serve.body import Body, NoSuchThing
 from reasoning_from_scratch.text import append, as_lines, json_line, read_values
 
 log = logging.getLogger("reasoning_from_scratch")
@@ -62,6 +64,12 @@ class Base:
     @property
     def tokenizer(self):
         return self.policy.tokenizer
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """Where transformers finds this model's tokenizer; empty if the model is a bare file."""
+        folder = model_folder(base_of(self.where) or self.where).absolute()
+        return str(folder) if (folder / "tokenizer.json").is_file() else ""
 
     @property
     def context(self) -> int:
@@ -344,7 +352,7 @@ class Models:
 
     def base(self, name: str) -> Base:
         if name not in self.bases:
-            raise unknown_name("model", name, self.bases)
+            raise NoSuchThing(str(unknown_name("model", name, self.bases)))
         return self.bases[name]
 
     # -- trained models
@@ -373,7 +381,7 @@ class Models:
 
     def folder_of(self, model_id: str) -> Path:
         if not MODEL_ID.fullmatch(model_id):
-            raise UserError(f"there is no model {model_id!r}")
+            raise NoSuchThing(f"there is no model {model_id!r}")
         return self.folder / model_id.replace(":", "-")
 
     def known_ids(self) -> list[str]:
@@ -396,7 +404,7 @@ class Models:
         """What was recorded about a model when it was created."""
         served = about_in(self.folder_of(model_id))
         if not served:
-            raise UserError(f"there is no model {model_id}")
+            raise NoSuchThing(f"there is no model {model_id}")
         return served
 
     def release(self, model_id: str) -> Trained | None:
@@ -423,7 +431,9 @@ class Models:
         for saved in saved_in(folder):
             if (saved.kind, saved.name) == (kind, name):
                 return about, folder / "checkpoints" / f"{saved.batch:06d}"
-        raise UserError(f"there is no save {path}: it was never made, was deleted, or has expired")
+        raise NoSuchThing(
+            f"there is no save {path}: it was never made, was deleted, or has expired"
+        )
 
     def saves_of(self, model_id: str) -> list[Saved]:
         self.about(model_id)

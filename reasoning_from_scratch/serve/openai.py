@@ -6,7 +6,6 @@ stream, each answer's `Choice` turns its tokens into text, piece by piece, as th
 
 import asyncio
 import json
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,35 +27,38 @@ from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import asked_by, render_prompt
 from reasoning_from_scratch.report.tokens import TokenTexts
 from reasoning_from_scratch.sampling import Rollout, stream_key
+from reasoning_from_scratch.serve.allowed import (
+    CHAT,
+    COMPLETION,
+    SAMPLING,
+    STREAM_OPTIONS,
+    TALK,
+    check_options,
+)
 from reasoning_from_scratch.serve.body import Body, NoSuchThing, beside, read_body
 from reasoning_from_scratch.serve.data import check_tokens, encoded
 from reasoning_from_scratch.serve.messages import Likely
 from reasoning_from_scratch.serve.models import Base, Models
 from reasoning_from_scratch.serve.promises import done
 from reasoning_from_scratch.serve.prompts import Wanted, look_at
+from reasoning_from_scratch.serve.said import (
+    CALL_BEGINS,
+    Growing,
+    call_begun,
+    thinks_already,
+    thought_and_answer,
+    tool_calls,
+    with_call_ended,
+)
 from reasoning_from_scratch.serve.worker import Request, Stops, Worker
 from reasoning_from_scratch.tokenizer import model_stop_ids
 
 MOST_ANSWERS = 4096  # of a call
 LOOKS_EVERY = 1.0  # seconds between two checks that the client is still there
-TOOL_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-# These would change the answers and are not supported: refused, unless the value has no effect.
-NOT_HERE: dict[str, tuple] = {
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_p": (0,),
-    "min_tokens": (0,),
-    "logit_bias": ({},),
-    "suffix": ("",),
-    "response_format": ({"type": "text"},),
-    "functions": ([],),
-    "tool_choice": ("auto", "none"),
-    "ignore_eos": (False,),
-    "bad_words": ([],),
-    "allowed_token_ids": ([],),
-    "guided_json": (),
-    "logits_processors": ([],),
+# Calls of OpenAI's that have no counterpart here, and what to use.
+ELSEWHERE = {
+    "/v1/embeddings": "these models write text and give no embeddings",
+    "/v1/responses": "use /v1/chat/completions, which every client of OpenAI's has, too",
 }
 
 
@@ -75,11 +77,14 @@ class Asked:
     likely: int | None = None  # None: no log-probabilities; else how many of the most likely
     echo: bool = False
     tools: list | None = None
+    one_call: bool = False  # at most one tool is called
+    begun: str = ""  # the answer's first words, if they were given: the model goes on from them
+    thinking: bool = False  # the prompt has opened a thought
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
     def requests(self, on_token: Callable | None = None) -> list[Request]:
-        """One for each prompt; `on_token` gets (number of the answer among all, newest token)."""
+        """One for each prompt; `on_token` gets (number of the answer among all, its rollout)."""
         found = []
         for place, (prompt, keys) in enumerate(zip(self.prompts, self.keys, strict=True)):
             request = Request(
@@ -92,7 +97,7 @@ class Asked:
 
 
 def numbered(on_token: Callable, first: int, number: int, rollout: Rollout) -> None:
-    on_token(first + number, rollout.response_ids[-1])
+    on_token(first + number, rollout)
 
 
 class OpenAI:
@@ -109,22 +114,24 @@ class OpenAI:
             Route("/v1/models/{name:path}", self.get_model),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/v1/chat/completions", self.chat_completions, methods=["POST"]),
+            Route("/tokenize", self.tokenize, methods=["POST"]),
+            Route("/detokenize", self.detokenize, methods=["POST"]),
+            Route("/health", self.health),
+            *[Route(path, elsewhere, methods=["POST"]) for path in ELSEWHERE],
             Route("/inference/v1/generate", self.generate, methods=["POST"]),
         ]
 
     # -- models
+
+    async def health(self, _: HttpRequest) -> Response:
+        return JSONResponse({"status": "ok"})
 
     async def list_models(self, _: HttpRequest) -> Response:
         rows = [self.model_row(base) for base in self.models.bases.values()]
         return JSONResponse({"object": "list", "data": rows})
 
     async def get_model(self, request: HttpRequest) -> Response:
-        name = request.path_params["name"]
-        if name not in self.models.bases:
-            raise NoSuchThing(
-                f"there is no model {name!r}; there are {', '.join(self.models.bases)}"
-            )
-        return JSONResponse(self.model_row(self.models.bases[name]))
+        return JSONResponse(self.model_row(self.models.base(request.path_params["name"])))
 
     def model_row(self, base: Base) -> dict:
         about = {"id": base.name, "object": "model", "created": self.began, "owned_by": "you"}
@@ -144,6 +151,7 @@ class OpenAI:
 
     async def completions(self, request: HttpRequest) -> Response:
         body = await read_body(request)
+        check_options(body, COMPLETION)
         model = body.text("model")
         base, policy = await self.found(model)
         prompts = await beside(body.size, partial(prompts_of, body, base))
@@ -153,9 +161,9 @@ class OpenAI:
         if body.integer("best_of", 1, 128, asked.n) != asked.n:
             raise UserError("best_of is not supported: use n, and choose yourself")
         if body.yes("stream"):
-            if asked.echo or asked.likely is not None:
-                raise UserError("a stream has neither echo nor logprobs here: set stream to false")
-            return self.streamed(body, asked, "text_completion", text_piece)
+            if asked.echo:
+                raise UserError("a stream has no echo here: set stream to false")
+            return self.streamed(body, asked, "text_completion", Choice)
         return await self.answered(request, asked, partial(self.completion, asked))
 
     async def completion(self, asked: Asked, rollouts: list[Rollout]) -> dict:
@@ -197,22 +205,22 @@ class OpenAI:
 
     async def chat_completions(self, request: HttpRequest) -> Response:
         body = await read_body(request)
+        check_options(body, CHAT)
         model = body.text("model")
         base, policy = await self.found(model)
-        tools = [tool.values for tool in body.parts("tools", 128)] if body.has("tools") else None
-        tools = None if body.values.get("tool_choice") == "none" else tools
-        prompt = await beside(body.size, partial(tokens_of_conversation, body, base, tools))
+        tools = tools_of(body)
+        reading = partial(read_conversation, body, base, tools)
+        prompt, begun, thinking = await beside(body.size, reading)
         room = max(1, base.context - len(prompt))
         asked = self.read(model, body, base, policy, [prompt], default=room)
-        asked.tools = tools
+        asked.tools, asked.one_call = tools, not body.yes("parallel_tool_calls", True)
+        asked.begun, asked.thinking = begun, thinking
         if body.yes("logprobs"):
             asked.likely = body.integer("top_logprobs", 0, 20, 0)
         elif body.has("top_logprobs"):
             raise UserError("top_logprobs needs logprobs: true")
         if body.yes("stream"):
-            if asked.likely is not None:
-                raise UserError("a stream has no logprobs here: set stream to false")
-            return self.streamed(body, asked, "chat.completion.chunk", chat_piece)
+            return self.streamed(body, asked, "chat.completion.chunk", Message)
         return await self.answered(request, asked, partial(self.chat_completion, asked))
 
     async def chat_completion(self, asked: Asked, rollouts: list[Rollout]) -> dict:
@@ -223,7 +231,8 @@ class OpenAI:
             message, reason = as_message(asked, text, reason)
             logprobs = None
             if asked.likely is not None:
-                logprobs = {"content": chat_logprobs(texts, rollout), "refusal": None}
+                found = rollout.response_ids, rollout.logprobs, rollout.likely
+                logprobs = chat_logprobs(texts, *found)
             choices.append(
                 {"index": number, "message": message, "logprobs": logprobs, "finish_reason": reason}
             )
@@ -235,11 +244,13 @@ class OpenAI:
     async def generate(self, request: HttpRequest) -> Response:
         """Tokens in, tokens out, as the training client of verifiers expects."""
         body = await read_body(request)
+        check_options(body, {"model", "token_ids", "sampling_params", "stream"})
         model = body.text("model")
         base, policy = await self.found(model)
         prompt = body.list_of("token_ids", int)
         check_tokens(prompt, "token_ids", base.vocabulary, base.context)
         given = body.part("sampling_params", {})
+        check_options(given, SAMPLING)
         room = max(1, base.context - len(prompt))
         asked = self.read(model, given, base, policy, [prompt], default=room)
         asked.likely = given.maybe_integer("logprobs", 0, 20)
@@ -261,6 +272,29 @@ class OpenAI:
 
         return await self.answered(request, asked, as_tokens)
 
+    async def tokenize(self, request: HttpRequest) -> Response:
+        """A text's or a conversation's tokens, in vLLM's words."""
+        body = await read_body(request)
+        check_options(body, TALK | {"model", "prompt", "add_special_tokens"})
+        base = self.models.base(body.text("model"))
+
+        def tokens() -> list[int]:
+            if body.has("messages"):
+                return tokens_of(conversation(body, base, tools_of(body)), "the conversation", base)
+            begins = body.yes("add_special_tokens", True)
+            return tokens_of(body.text("prompt"), "the prompt", base, begins)
+
+        ids = await beside(body.size, tokens)
+        return JSONResponse({"count": len(ids), "max_model_len": base.context, "tokens": ids})
+
+    async def detokenize(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        check_options(body, {"model", "tokens"})
+        base = self.models.base(body.text("model"))
+        ids = body.list_of("tokens", int)
+        check_tokens(ids, "tokens", base.vocabulary, len(ids))
+        return JSONResponse({"prompt": base.tokenizer.decode(ids)})
+
     # -- what they have in common
 
     def read(
@@ -272,9 +306,6 @@ class OpenAI:
         prompts: list[list[int]],
         default: int,
     ) -> Asked:
-        for key, harmless in NOT_HERE.items():
-            if body.has(key) and body.values[key] not in harmless:
-                raise UserError(f"{body.within}{key} is not supported")
         n = body.integer("n", 1, 128, 1)
         if n * len(prompts) > MOST_ANSWERS:
             raise UserError(f"{n * len(prompts)} answers are too many for one call")
@@ -317,51 +348,48 @@ class OpenAI:
                 one.cancelled = True
         return JSONResponse(await as_answer(rollouts))
 
-    def streamed(self, body: Body, asked: Asked, kind: str, as_piece: Callable) -> Response:
+    def streamed(self, body: Body, asked: Asked, kind: str, written: "type[Choice]") -> Response:
         """The answers as they are drawn: a line for each piece of text."""
-        with_usage = body.part("stream_options", {}).yes("include_usage")
-        return StreamingResponse(
-            self.pieces(asked, kind, as_piece, with_usage), media_type="text/event-stream"
-        )
+        options = body.part("stream_options", {})
+        check_options(options, STREAM_OPTIONS)
+        pieces = self.pieces(asked, kind, written, options.yes("include_usage"))
+        return StreamingResponse(pieces, media_type="text/event-stream")
 
     async def pieces(
-        self, asked: Asked, kind: str, as_piece: Callable, with_usage: bool
+        self, asked: Asked, kind: str, written: "type[Choice]", with_usage: bool
     ) -> AsyncIterator[str]:
-        loop, drawn = asyncio.get_running_loop(), asyncio.Queue[tuple[int, int] | None]()
+        loop, drawn = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Token] | None]()
 
-        def from_worker(item: tuple[int, int] | None) -> None:
+        def from_worker(item: tuple[int, Token] | None) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(drawn.put_nowait, item)
 
-        requests = asked.requests(lambda number, token: from_worker((number, token)))
-        choices = [Choice(asked) for one in requests for _ in one.keys]
+        requests = asked.requests(lambda number, rollout: from_worker((number, newest(rollout))))
+        choices = [written(asked) for one in requests for _ in one.keys]
         started = head(asked, kind)
 
-        def line(number: int, text: str, reason: str | None = None, first: bool = False) -> str:
-            piece = as_piece(asked, text, reason, first) | {"index": number}
-            return event(started | {"choices": [piece | {"finish_reason": reason}]})
+        def line(number: int, piece: dict, reason: str | None = None) -> str:
+            about = {"index": number, "finish_reason": reason}
+            return event(started | {"choices": [piece | about]})
 
         try:
             for one in requests:
                 one.future.add_done_callback(lambda _: from_worker(None))
                 self.worker.sample(one)
-            if kind.startswith("chat"):
-                for number in range(len(choices)):
-                    yield line(number, "", first=True)
+            for number, choice in enumerate(choices):
+                if choice.opening:
+                    yield line(number, choice.opening)
             running = len(requests)
             while running:
                 item = await drawn.get()
                 if item is None:
                     running -= 1
-                elif text := choices[item[0]].read(item[1]):
-                    yield line(item[0], text)
+                elif piece := choices[item[0]].hear(item[1]):
+                    yield line(item[0], piece)
             rollouts = [rollout for one in requests for rollout in one.future.result()]
             for number, rollout in enumerate(rollouts):
-                text, reason = choices[number].rest(rollout)
-                for piece in as_message_pieces(asked, text, reason) if asked.tools else ():
-                    yield event(started | {"choices": [piece | {"index": number}]})
-                if not asked.tools:
-                    yield line(number, text, reason)
+                for piece, reason in choices[number].rest(rollout):
+                    yield line(number, piece, reason)
             if with_usage:
                 yield event(started | {"choices": [], "usage": usage(asked, rollouts)})
         except UserError as error:
@@ -372,18 +400,38 @@ class OpenAI:
         yield "data: [DONE]\n\n"
 
 
+# A token, its log-probability, and the most likely tokens in its place.
+Token = tuple[int, float, Sequence[tuple[int, float]]]
+
+
+def newest(rollout: Rollout) -> Token:
+    likely = rollout.likely[-1] if rollout.likely else ()
+    return rollout.response_ids[-1], rollout.logprobs[-1], likely
+
+
 class Choice:
-    """An answer's text, as it grows. A character may take several tokens, and text that might begin
-    a stop text is held back."""
+    """A completion, as it grows. A character may take several tokens, and text that might begin a
+    stop text is held back. Log-probabilities go with the next piece of text."""
+
+    opening: dict | None = None  # the first piece, before anything is drawn
 
     def __init__(self, asked: Asked) -> None:
         self.asked, self.tokenizer = asked, asked.base.tokenizer
+        self.texts = TokenTexts(self.tokenizer)
         stops = asked.params["stops"]
         self.stops = stops
         self.waits = max([len(text) - 1 for text in stops.texts], default=0)
         self.ids: list[int] = []
         self.start = self.known = 0  # of the tokens: from `start` on they are decoded together
         self.text, self.sent = "", 0
+        self.unsent: list[Token] = []  # whose log-probabilities have not been sent
+        self.length = 0  # characters of the tokens whose log-probabilities have been sent
+
+    def hear(self, token: Token) -> dict | None:
+        """The next piece, if the newest token completes one."""
+        self.unsent.append(token)
+        text = self.read(token[0])
+        return self.piece(text) if text else None
 
     def read(self, token: int) -> str:
         if token in self.stops.ids:
@@ -394,22 +442,76 @@ class Choice:
         if not whole.endswith("\ufffd"):
             self.text += whole[len(before) :]
             self.start, self.known = self.known, len(self.ids)
-        if self.asked.tools:  # only its end shows whether it is text or a call
-            return ""
-        return self.piece(min(len(self.text) - self.waits, end_of(self.text, self.stops)))
+        return self.up_to(min(len(self.text) - self.waits, end_of(self.text, self.stops)))
 
-    def piece(self, end: int) -> str:
+    def up_to(self, end: int) -> str:
         """The text up to `end` that has not been sent."""
         before, self.sent = self.sent, max(self.sent, end)
         return self.text[before : self.sent]
 
-    def rest(self, rollout: Rollout) -> tuple[str, str]:
+    def rest(self, rollout: Rollout) -> list[tuple[dict, str | None]]:
         """What has not been sent, and why the answer ended."""
         whole, reason = text_of(self.asked, rollout)
-        return whole[self.sent :], reason
+        return [(self.piece(whole[self.sent :]), reason)]
+
+    def piece(self, text: str) -> dict:
+        return {"text": text, "logprobs": self.logprobs()}
+
+    def logprobs(self) -> dict | None:
+        """Of the tokens since the last piece."""
+        if self.asked.likely is None:
+            return None
+        unsent, self.unsent = self.unsent, []
+        return self.as_logprobs(
+            [token for token, _, _ in unsent],
+            [logprob for _, logprob, _ in unsent],
+            [likely for _, _, likely in unsent],
+        )
+
+    def as_logprobs(self, ids: list[int], logprobs: list[float], likely: list) -> dict:
+        first = self.length
+        self.length += sum(map(len, self.texts.each(ids)))
+        return completion_logprobs(self.texts, ids, logprobs, likely, self.asked.likely or 0, first)
+
+
+class Message(Choice):
+    """A message, as it grows: its thought, and what it says."""
+
+    opening = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__(asked)
+        self.said = Growing(asked.thinking)
+
+    def read(self, token: int) -> str:
+        text = super().read(token)
+        return "" if self.asked.tools else text  # only its end shows whether it is a call
+
+    def piece(self, text: str, whole: bool = False) -> dict | None:
+        delta = self.said.add(text, whole)
+        return {"delta": delta, "logprobs": self.logprobs()} if delta or whole else None
+
+    def rest(self, rollout: Rollout) -> list[tuple[dict, str | None]]:
+        whole, reason = text_of(self.asked, rollout)
+        if not self.asked.tools:
+            return [(self.piece(whole[self.sent :], whole=True), reason)]
+        message, reason = as_message(self.asked, whole, reason)
+        calls = [call | {"index": i} for i, call in enumerate(message.get("tool_calls", []))]
+        delta = {"content": message["content"]} | ({"tool_calls": calls} if calls else {})
+        if "reasoning_content" in message:
+            delta["reasoning_content"] = message["reasoning_content"]
+        last: dict = {"delta": {}, "logprobs": None}
+        return [({"delta": delta, "logprobs": self.logprobs()}, None), (last, reason)]
+
+    def as_logprobs(self, ids: list[int], logprobs: list[float], likely: list) -> dict:
+        return chat_logprobs(self.texts, ids, logprobs, likely)
 
 
 # --- reading
+
+
+async def elsewhere(request: HttpRequest) -> Response:
+    raise NoSuchThing(f"rfs serve has no {request.url.path}: {ELSEWHERE[request.url.path]}")
 
 
 def prompts_of(body: Body, base: Base) -> list[list[int]]:
@@ -443,16 +545,54 @@ def stops_of(body: Body, tokenizer) -> Stops:
     return Stops(frozenset(model_stop_ids(tokenizer)) | set(ids), tuple(texts), tokenizer)
 
 
-def tokens_of_conversation(body: Body, base: Base, tools: list | None) -> list[int]:
-    name = "the conversation"
-    prompt = encoded(conversation(body, base, tools), name, base.tokenizer, base.context)
+def tools_of(body: Body) -> list[dict] | None:
+    """What the model may call."""
+    tools = [tool.values for tool in body.parts("tools", 128)] if body.has("tools") else []
+    return None if body.values.get("tool_choice") == "none" else tools or None
+
+
+def called_by_choice(body: Body, base: Base, tools: list[dict] | None) -> list[dict]:
+    """The functions one of which the answer must call; none if that is left to the model."""
+    choice = body.values.get("tool_choice")
+    if choice in (None, "auto", "none"):
+        return []
+    try:
+        chosen = [tool["function"] for tool in tools or []]
+        names = {function["name"] for function in chosen}
+        if choice != "required":
+            chosen = [one for one in chosen if one["name"] == choice["function"]["name"]]
+    except (KeyError, TypeError):
+        chosen, names = [], set()
+    if not (chosen and all(isinstance(name, str) for name in names)):
+        raise body.wrong("tool_choice", "auto, none, required, or one of the functions in tools")
+    if CALL_BEGINS.strip() not in template_of(base.tokenizer):
+        raise UserError(
+            f"tool_choice {json.dumps(choice)} needs a model that writes its calls as "
+            f"{CALL_BEGINS.strip()}, as Qwen3 does: for {base.name} use auto or none"
+        )
+    return chosen
+
+
+def read_conversation(
+    body: Body, base: Base, tools: list[dict] | None
+) -> tuple[list[int], str, bool]:
+    """A call's prompt; how its answer begins, if the call decides that; and whether the prompt has
+    opened a thought."""
+    text = conversation(body, base, tools)
+    thinking, chosen = thinks_already(text), called_by_choice(body, base, tools)
+    begun = call_begun(chosen, thinking) if chosen else ""
+    return tokens_of(text + begun, "the conversation", base), begun, thinking
+
+
+def tokens_of(text: str, name: str, base: Base, begins: bool = False) -> list[int]:
+    prompt = encoded(text, name, base.tokenizer, base.context, begins)
     check_tokens(prompt, name, base.vocabulary, base.context)
     return prompt
 
 
-def conversation(body: Body, base: Base, tools: list | None) -> str:
-    """The messages in the model's chat template. Without one, the single question in the book's
-    prompt, as in `rfs chat`."""
+def conversation(body: Body, base: Base, tools: list[dict] | None) -> str:
+    """The messages in the model's chat template. A single question to a model that was not trained
+    on one: in the book's prompt, as in `rfs chat`."""
     messages = [message.values for message in body.parts("messages", 10_000)]
     if not messages:
         raise body.wrong("messages", "a list with a message in it")
@@ -460,21 +600,31 @@ def conversation(body: Body, base: Base, tools: list | None) -> str:
         if not isinstance(message.get("role"), str):
             raise UserError(f"messages[{number}] has no role")
         messages[number] = message | {"content": content_of(message, number)} | called_by(message)
-    asked = asked_by(base.tokenizer)
-    if asked and not tools and [message["role"] for message in messages] == ["user"]:
-        return asked.read_by(base.tokenizer, messages[0]["content"])  # as it was trained
-    template = template_of(base.tokenizer)
-    if template:
-        settings = body.part("chat_template_kwargs", {}).values
-        if own := sorted(set(settings) & GIVEN_TO_TEMPLATES):
-            raise UserError(f"chat_template_kwargs has {own[0]}, which the call itself decides")
-        return rendered(template, messages, base.tokenizer.named_tokens, True, tools, **settings)
-    if tools or [message["role"] for message in messages] != ["user"]:
+        if message["role"] == "developer":  # OpenAI's new name for it, which few templates know
+            messages[number]["role"] = "system"
+    template, tokenizer = template_of(base.tokenizer), base.tokenizer
+    asked = asked_by(tokenizer)
+    if [message["role"] for message in messages] == ["user"] and not tools:
+        if asked:
+            return asked.read_by(tokenizer, messages[0]["content"])  # as it was trained
+        if not (tokenizer.chat_template or tokenizer.apply_chat_template):
+            return render_prompt(messages[0]["content"])
+    if not template:
         raise UserError(
             f"{base.name} has no chat template: send one user message, without tools, or use "
             "/v1/completions"
         )
-    return render_prompt(messages[0]["content"])
+    settings = body.part("chat_template_kwargs", {}).values
+    if own := sorted(set(settings) & GIVEN_TO_TEMPLATES):
+        raise UserError(f"chat_template_kwargs has {own[0]}, which the call itself decides")
+    put = partial(rendered, template, messages, tokenizer.named_tokens, True, **settings)
+    text = put(tools=tools)
+    if tools and text == put(tools=[]):
+        raise UserError(
+            f"{base.name}'s chat template has no place for tools: leave them out, or serve a model "
+            "that was trained to call tools"
+        )
+    return text
 
 
 def content_of(message: dict, number: int) -> str:
@@ -508,14 +658,16 @@ def as_called(call: Any) -> Any:
 
 def template_of(tokenizer) -> str:
     """The chat template in the model's folder; else Qwen3's, if the model was trained on it."""
-    if tokenizer.chat_template or not tokenizer.apply_chat_template:
+    if tokenizer.chat_template:
         return tokenizer.chat_template
     jinja = tokenizer.files.get("chat_template.jinja")
     if jinja:
         return jinja.decode(errors="replace")
     settings = json.loads(tokenizer.files.get(TOKENIZER_CONFIG, b"{}"))
     found = settings.get("chat_template")
-    return found if isinstance(found, str) else CHAT_TEMPLATE
+    if isinstance(found, str):
+        return found
+    return CHAT_TEMPLATE if tokenizer.apply_chat_template else ""
 
 
 # --- writing
@@ -549,64 +701,33 @@ def text_of(asked: Asked, rollout: Rollout) -> tuple[str, str]:
     if ids and ids[-1] in stops.ids:
         ids = ids[:-1]
     text = asked.base.tokenizer.decode(ids)
-    return text[: end_of(text, stops)], rollout.stop_reason
-
-
-def text_piece(asked: Asked, text: str, reason: str | None, first: bool) -> dict:
-    return {"text": text, "logprobs": None}
-
-
-def chat_piece(asked: Asked, text: str, reason: str | None, first: bool) -> dict:
-    delta = {"role": "assistant", "content": ""} if first else {"content": text} if text else {}
-    return {"delta": delta, "logprobs": None}
+    return asked.begun + text[: end_of(text, stops)], rollout.stop_reason
 
 
 def as_message(asked: Asked, text: str, reason: str) -> tuple[dict, str]:
-    """What the assistant says, and which tools it calls."""
-    message: dict = {"role": "assistant", "content": text, "refusal": None}
-    calls, rest = tool_calls(text) if asked.tools else ([], text)
+    """What the assistant thinks and says, and which tools it calls."""
+    thought, answer = thought_and_answer(text, asked.thinking)
+    message: dict = {"role": "assistant", "content": answer, "refusal": None}
+    if thought:
+        message["reasoning_content"] = thought
+    calls: list[dict] = []
+    rest = answer
+    if asked.tools:
+        calls, rest = tool_calls(with_call_ended(answer) if asked.begun else answer)
+        rest = rest if calls else answer
     if calls:
         message["content"] = rest.strip() or None
-        message["tool_calls"] = calls
+        message["tool_calls"] = calls[:1] if asked.one_call else calls
         reason = "tool_calls"
     return message, reason
 
 
-def as_message_pieces(asked: Asked, text: str, reason: str) -> list[dict]:
-    message, reason = as_message(asked, text, reason)
-    calls = [call | {"index": i} for i, call in enumerate(message.get("tool_calls", []))]
-    delta = {"content": message["content"]} | ({"tool_calls": calls} if calls else {})
-    return [
-        {"delta": delta, "logprobs": None, "finish_reason": None},
-        {"delta": {}, "logprobs": None, "finish_reason": reason},
-    ]
-
-
-def tool_calls(text: str) -> tuple[list[dict], str]:
-    """Calls as Qwen's templates have them, an object with name and arguments between two tags; and
-    the text around them. What is not such an object stays in the text."""
-    calls = []
-
-    def taken_out(written: re.Match) -> str:
-        try:
-            call = json.loads(written[1])
-            function = {"name": str(call["name"]), "arguments": json.dumps(call["arguments"])}
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return written[0]
-        calls.append(
-            {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function}
-        )
-        return ""
-
-    rest = TOOL_CALL.sub(taken_out, text)
-    return calls, rest
-
-
 def completion_logprobs(
-    texts: TokenTexts, ids: list[int], logprobs: list, likely: Likely, count: int
+    texts: TokenTexts, ids: list[int], logprobs: list, likely: Likely, count: int, first: int = 0
 ) -> dict:
+    """`first`: how many characters come before these tokens."""
     tokens = texts.each(ids)
-    offsets = [0]
+    offsets = [first]
     for token in tokens[:-1]:
         offsets.append(offsets[-1] + len(token))
     best = [
@@ -621,18 +742,18 @@ def completion_logprobs(
     }
 
 
-def chat_logprobs(texts: TokenTexts, rollout: Rollout) -> list[dict]:
+def chat_logprobs(
+    texts: TokenTexts, ids: Sequence[int], logprobs: Sequence[float], likely: Likely
+) -> dict:
     def one(token: int, logprob: float) -> dict:
         text = texts.one(token)
         return {"token": text, "logprob": logprob, "bytes": list(text.encode(errors="replace"))}
 
-    likely = rollout.likely or [[]] * len(rollout.response_ids)
-    return [
+    content = [
         one(token, logprob) | {"top_logprobs": [one(*other) for other in others]}
-        for token, logprob, others in zip(
-            rollout.response_ids, rollout.logprobs, likely, strict=True
-        )
+        for token, logprob, others in zip(ids, logprobs, likely or [[]] * len(ids), strict=True)
     ]
+    return {"content": content, "refusal": None}
 
 
 def token_logprobs(rollout: Rollout) -> list[dict]:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Literal
 
 from reasoning_from_scratch.config import Device
 from reasoning_from_scratch.errors import UserError
@@ -34,6 +35,9 @@ class ServeOptions(Device):
     """Answers drawn in parallel; lower it if memory runs out."""
     seed: int = 0
     """Seed for sampling if the client gives none."""
+    stability: Literal["off", "importance"] = "off"
+    """What stable_reinforce, Tinker's default loss, does: off refuses it, since it needs records
+    that only Tinker makes; importance computes importance_sampling in its place."""
 
     def check(self) -> str:
         """Refuses what cannot be served; returns the names of the models."""

@@ -10,6 +10,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from reasoning_from_scratch.serve.body import NoSuchThing
+from reasoning_from_scratch.serve.data import STANDS_IN
 from reasoning_from_scratch.serve.models import Trained
 from reasoning_from_scratch.serve.promises import done
 from reasoning_from_scratch.serve.tinker import Tinker, path_of
@@ -50,7 +51,9 @@ class Page:
             ("models in training", len(models.trained)),
             ("answers being sampled", tinker.worker.in_progress),
         ]
+        stands_in = STANDS_IN if tinker.stable_stands_in else ""
         shown = {"tiles": tiles, "sessions": sessions, "models": list(models.bases)}
+        shown |= {"stands_in": stands_in}
         return self.shown("home.html", request, here=str(request.base_url).rstrip("/"), **shown)
 
     def row(self, trained: Trained) -> dict:
@@ -75,7 +78,7 @@ class Page:
             {
                 "number": number,
                 "step": call.step + 1,
-                "loss": call.asked.loss,
+                "loss": call.loss_name,
                 "value": f"{call.loss_value:.5g}",
                 "data": len(call.asked.data),
                 "tokens": f"{call.tokens:,}",

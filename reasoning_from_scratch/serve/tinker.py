@@ -18,11 +18,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
+from urllib.parse import urlencode
 
 import numpy as np
 import torch
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from reasoning_from_scratch.config import Loss
@@ -38,7 +40,14 @@ from reasoning_from_scratch.serve.body import (
     read_body,
     read_bytes,
 )
-from reasoning_from_scratch.serve.data import as_output, check_tokens, loss_of, rollouts_of
+from reasoning_from_scratch.serve.data import (
+    NO_STABLE_REINFORCE,
+    STAND_IN,
+    as_output,
+    check_tokens,
+    loss_of,
+    rollouts_of,
+)
 from reasoning_from_scratch.serve.messages import (
     MOST_SEQ_ID,
     LossRequest,
@@ -63,6 +72,7 @@ from reasoning_from_scratch.serve.models import (
     total_size,
     training_only,
 )
+from reasoning_from_scratch.serve.options import HERE
 from reasoning_from_scratch.serve.promises import Promises, done
 from reasoning_from_scratch.serve.prompts import MOST_NUMBERS, Known, Wanted, as_rollout, look_at
 from reasoning_from_scratch.serve.watch import Call, Watch, loss_at
@@ -135,8 +145,11 @@ class Queue:
 class Tinker:
     """The calls of Tinker's client."""
 
-    def __init__(self, models: Models, worker: Worker, seed: int = 0) -> None:
+    def __init__(
+        self, models: Models, worker: Worker, seed: int = 0, stable_stands_in: bool = False
+    ) -> None:
         self.models, self.worker, self.seed = models, worker, seed
+        self.stable_stands_in = stable_stands_in  # for stable_reinforce: data.STAND_IN
         self.promises, self.watch = Promises(), Watch()
         self.sessions: dict[str, Session] = {}
         self.queues: dict[str, Queue] = {}
@@ -157,6 +170,7 @@ class Tinker:
             ("POST", "create_session"): self.create_session,
             ("POST", "session_heartbeat"): self.session_heartbeat,
             ("GET", "sessions"): self.list_sessions,
+            ("POST", "sessions/search"): self.search_sessions,
             ("GET", "sessions/{session_id}"): self.get_session,
             ("POST", "sessions/{session_id}/finish"): self.finish_session,
             ("POST", "create_model"): self.create_model,
@@ -179,6 +193,8 @@ class Tinker:
             ("GET", "checkpoints"): self.list_all_checkpoints,
             ("DELETE", save): self.delete_checkpoint,
             ("PUT", save + "/ttl"): self.set_checkpoint_ttl,
+            ("GET", save + "/external_weights_urls"): self.external_weights_urls,
+            ("GET", save + "/files/{file}"): self.checkpoint_file,
         }
         return [
             Route(f"/api/v1/{path}", call, methods=[method])
@@ -240,6 +256,34 @@ class Tinker:
 
     async def list_sessions(self, _: HttpRequest) -> Response:
         return JSONResponse({"sessions": list(self.sessions)})
+
+    async def search_sessions(self, request: HttpRequest) -> Response:
+        """Of the open sessions those that fit, the newest first; those that ended are not kept."""
+        body = await read_body(request)
+        last = body.part("cursor", {}).maybe_text("last_session_id")
+        limit = body.integer("limit", 1, 200, 50)
+        found = [session for session in self.sessions.values() if fits(session, body)]
+        found.sort(key=lambda session: (session.began, session.id), reverse=True)
+        ids = [session.id for session in found]
+        first = ids.index(last) + 1 if last in ids else 0
+        rows = [self.session_row(session) for session in found[first : first + limit]]
+        more = rows and len(found) > first + limit
+        keys = {"last_created_at": "created_at", "last_session_id": "session_id"}
+        cursor = {key: rows[-1][name] for key, name in keys.items()} if more else None
+        return JSONResponse({"sessions": rows, "next_cursor": cursor})
+
+    def session_row(self, session: Session) -> dict:
+        trained = [self.models.trained[i] for i in session.models if i in self.models.trained]
+        return {
+            "session_id": session.id,
+            "created_at": as_time(session.began),
+            "owner": "you",
+            "project_id": "here",
+            "status": {"type": "active"},
+            "checkpoints_count": sum(len(one.saved()) for one in trained),
+            "display_name": session.name,
+            "user_metadata": session.metadata,
+        }
 
     async def get_session(self, request: HttpRequest) -> Response:
         session = self.session(request.path_params["session_id"])
@@ -402,7 +446,9 @@ class Tinker:
         if trained is None:
             raise NoSuchThing(f"model {model_id!r} has not been created yet")
         name, rank = trained.base.name, trained.lora.rank
-        data = {"model_name": name, "arch": "qwen3", "tokenizer_id": name}
+        # A client on this machine can open the folder; to others the name is all there is to say.
+        folder = trained.base.tokenizer_folder if is_from_here(request) else ""
+        data = {"model_name": name, "arch": "qwen3", "tokenizer_id": folder or name}
         about = {"type": "get_info", "model_id": model_id, "model_name": name, "model_data": data}
         return JSONResponse(about | {"is_lora": rank > 0, "lora_rank": rank or None})
 
@@ -441,10 +487,13 @@ class Tinker:
     def passes(self, asked: LossRequest, trained: Trained) -> bytes:
         """In the worker's thread: the loss of some data, and unless `forward_only` its gradient."""
         policy, base = trained.policy, trained.base
-        loss = loss_of(asked.loss, asked.config)
+        name = asked.loss
+        if name == "stable_reinforce" and self.stable_stands_in:
+            name = STAND_IN
+        loss = loss_of(name, asked.config)
         if not asked.data:
             raise UserError("the request has no data")
-        parts = rollouts_of(asked.data, asked.loss, base.vocabulary, base.context)
+        parts = rollouts_of(asked.data, name, base.vocabulary, base.context)
         rollouts = [rollout for part in parts for rollout in part]
         before = len(policy.since_update)
         try:
@@ -669,6 +718,24 @@ class Tinker:
         changed.result()
         return JSONResponse({})
 
+    async def external_weights_urls(self, request: HttpRequest) -> Response:
+        """Where `tinker checkpoint download` finds each file of a save."""
+        path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
+        _, place = self.models.place_of(path)
+        here = str(request.url).partition("?")[0].removesuffix("/external_weights_urls")
+        # A download sends no headers: the key, which the server may want, goes into the address.
+        key = urlencode({"key": request.headers.get("x-api-key", "")})
+        urls = {name: f"{here}/files/{name}?{key}" for name in names_in(place)}
+        return JSONResponse({"urls": urls, "expires": as_time(time.time() + HOUR)})
+
+    async def checkpoint_file(self, request: HttpRequest) -> Response:
+        path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
+        _, place = self.models.place_of(path)
+        name = request.path_params["file"]
+        if name not in names_in(place):
+            raise NoSuchThing(f"{path} has no file {name!r}")
+        return FileResponse(place / name)
+
     # -- sampling
 
     async def create_sampling_session(self, request: HttpRequest) -> Response:
@@ -739,8 +806,8 @@ class Tinker:
         most = given.integer("max_tokens", 0, 2**31, room)
         likely = body.integer("topk_sample_logprobs", 0, 1000, 0)
         request = Request(policy, prompt, keys, most, **params, likely=likely)
-        if body.yes("record_stability_info"):
-            raise UserError("stability information is recorded by Tinker's own samplers only")
+        if body.yes("record_stability_info") and not self.stable_stands_in:
+            raise UserError(NO_STABLE_REINFORCE)
         wanted = Wanted(
             body.integer("topk_prompt_logprobs", 0, 1000, 0),
             targets_of(body, len(prompt), sampler.base.vocabulary),
@@ -828,6 +895,26 @@ class Tinker:
 
 
 # --- reading
+
+
+def fits(session: Session, body: Body) -> bool:
+    """Whether a search means this session; with an id and a name, either is enough."""
+    notes = body.metadata("user_metadata") or {}
+    known = session.metadata or {}
+    if any(known.get(key) != value for key, value in notes.items()):
+        return False
+    statuses = body.parts("statuses") if body.has("statuses") else []
+    if statuses and "active" not in [status.text("type") for status in statuses]:
+        return False
+    id, name = body.maybe_text("session_id"), body.maybe_text("display_name")
+    has_name = (session.name or "").lower()
+    named = name and all(word in has_name for word in name.lower().split())
+    return bool(session.id == id or named or (id is None and name is None))
+
+
+def is_from_here(request: HttpRequest) -> bool:
+    """Whether the client runs on this machine."""
+    return request.client is not None and request.client.host in HERE
 
 
 def check_optimizer(body: Body) -> None:
@@ -938,6 +1025,10 @@ def targets_of(body: Body, length: int, vocabulary: int) -> np.ndarray | None:
 
 
 # --- writing
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
 def path_of(model_id: str, saved: Saved) -> str:

@@ -18,6 +18,7 @@ from reasoning_from_scratch.report.pages import write_unsynced
 from reasoning_from_scratch.report.tokens import TokenTexts
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.serve.data import INPUTS, STANDS_IN
 from reasoning_from_scratch.serve.messages import LossRequest
 from reasoning_from_scratch.serve.models import Trained
 from reasoning_from_scratch.text import visible
@@ -39,6 +40,12 @@ class Call:
     logprobs: list[Tensor]  # (T,) for each rollout, by the weights of that time
     loss_value: float
     loss: Loss
+
+    @property
+    def loss_name(self) -> str:
+        """As the client calls it; a loss that is not computed here has a stand-in."""
+        name = self.asked.loss
+        return name if name in INPUTS else f"{name}, {STANDS_IN}"
 
     @property
     def rollouts(self) -> list[Rollout]:
@@ -150,7 +157,7 @@ def call_values(
         "id": trained.id,
         "number": number,
         "step": call.step,
-        "loss": call.asked.loss,
+        "loss": call.loss_name,
         "tiles": tiles,
         "weighed": weighed,
         "data": data,

@@ -4,7 +4,8 @@ import torch
 
 TINY_CONFIG = {
     "vocab_size": 1024,
-    "context_length": 512,
+    # Few of its training texts have more than 200 tokens: it reads longer prompts, but to no avail.
+    "context_length": 2048,
     "emb_dim": 256,
     "n_heads": 4,
     "n_layers": 4,

@@ -70,7 +70,7 @@ def test_refinement_keeps_the_better_answer():
     found = ch05.self_refinement_loop(ChainModel(), answers, "Q?", "cpu", **asked)
     assert [step["iteration"] for step in found["steps"]] == [1, 2]
     first, second = found["steps"]
-    assert (first["draft_score"], first["revised_score"]) == (1.0, 0.0)
+    assert (first["score_before"], first["score_after"]) == (1.0, 0.0)
     assert second["draft_full"] == "\\boxed{1}"  # the revision was worse and is not kept
     assert (second["critique"], second["revised_extracted"]) == ("Review B", "2")
     assert (found["final_full"], found["final_extracted"]) == ("ok \\boxed{2}", "2")

@@ -13,6 +13,7 @@ from file_server import closed_port
 
 from reasoning_from_scratch import Policy, Sampling, ch08, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.weights import shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
@@ -82,6 +83,21 @@ def test_the_answer_is_thinking_then_content():
         ch08.format_distilled_answer(ROWS[0] | {"message_content": None})
     silent = ch08.format_distilled_answer(ROWS[0] | {"message_thinking": None})
     assert silent == "<think></think>\n\n2"
+    with pytest.raises(ValueError, match="no message_thinking"):
+        ch08.format_distilled_answer({"message_content": "2"})
+
+
+def test_the_reasoning_tokenizer_thinks_in_its_chat_template(tmp_path, monkeypatch):
+    def downloaded(kind, tokenizer_only, out_dir):
+        assert (kind, tokenizer_only) == ("reasoning", True)
+        source = shipped_checkpoint("tiny") / "tokenizer.json"
+        (out_dir / "tokenizer-reasoning.json").write_bytes(source.read_bytes())
+
+    monkeypatch.setattr(ch08, "download_qwen3_small", downloaded)
+    tokenizer = ch08.load_reasoning_tokenizer(local_dir=tmp_path)
+    text = tokenizer.decode(tokenizer.encode("2 + 2?"))
+    assert text == "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.eos_token == "<|im_end|>"
 
 
 @pytest.mark.parametrize("tokenizer", [LetterTokenizer(), Wrapping()])

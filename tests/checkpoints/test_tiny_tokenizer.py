@@ -3,11 +3,14 @@
 import re
 import unicodedata
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_tokenizer import MARKUP_TOKENS, SPECIAL_TOKENS, train_tokenizer
+from tiny_tokenizer import MARKUP_TOKENS, SPECIAL_TOKENS, book_chat_template, train_tokenizer
 
-from reasoning_from_scratch.files.weights import load_tokenizer_only
+from reasoning_from_scratch.chat_templates import rendered
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.weights import load_tokenizer_only, shipped_checkpoint
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.world import WORKED_START, tiny_problem
@@ -62,3 +65,31 @@ def test_the_merges_depend_on_the_texts_alone():
     texts = [tiny_problem("train", i)["problem"] for i in range(50)]
     first, second = (train_tokenizer(texts, 400).to_str() for _ in range(2))
     assert first == second
+
+
+def said(*turns):
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+TALK = said(("system", "Be brief."), ("user", "2 + 2?"), ("assistant", " 4"), ("user", "3 + 3?"))
+
+
+def test_the_base_models_chat_template_is_the_books_prompt():
+    template = book_chat_template()
+    assert rendered(template, said(("user", "2 + 2?")), {}) == render_prompt("2 + 2?")
+    first, second = render_prompt("2 + 2?"), render_prompt("3 + 3?")
+    text = rendered(template, TALK, {})
+    assert text == f"Be brief.\n\n{first} 4<|endoftext|>{second}"
+    with pytest.raises(UserError, match="there is no place for the role tool"):
+        rendered(template, said(("tool", "4")), {})
+
+
+@pytest.mark.parametrize("name", ["tiny-base", "tiny-grpo", "tiny-grpo-longer"])
+def test_the_base_models_have_it_and_are_not_put_into_it(name):
+    folder = shipped_checkpoint(name)
+    assert (folder / "chat_template.jinja").read_text() == book_chat_template()
+    assert load_tokenizer_only(name).encode("2 + 2?") == TOKENIZER.encode("2 + 2?")
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    text = theirs.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
+    assert text == rendered(book_chat_template(), TALK, {})

@@ -163,6 +163,9 @@ def test_names_on_strings():
     assert split_into_parts("1, 2") == ["1, 2"] and split_into_parts("") == []
     assert normalize_text(r"\text{ $\dfrac{3}{4}$ }") == "(3)/(4)"
     assert normalize_text(r"90^\circ") == "90" and normalize_text(None) == ""
+    assert [normalize_text(text) for text in ("c. 3", "B: x = 2", "a.5", "d:")] == [
+        "3", "x = 2", "a.5", "d:",
+    ]  # fmt: skip
     assert equality_check("3/4", "0.75") and not equality_check("3/4", "0.76")
 
 

@@ -15,6 +15,8 @@ from reasoning_from_scratch.serve.options import ServeOptions
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
+from reasoning_from_scratch.serve.app import words_at_start
+
 
 class Process:
     """A server, and where it listens."""
@@ -135,6 +137,12 @@ def test_three_lines_say_what_to_do_and_one_server_has_a_folder(start, tmp_path,
     ):
         assert cli.main(["serve", *words]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_a_loss_that_is_another_is_said_at_the_start():
+    said = [words_at_start(ServeOptions(stability=how), 8000) for how in ("off", "importance")]
+    added = set(said[1]) - set(said[0])
+    assert added == {"stable_reinforce: computed as importance_sampling (--stability importance)"}
 
 
 @pytest.mark.parametrize(

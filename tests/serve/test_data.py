@@ -161,7 +161,8 @@ def test_data_that_cannot_be_learned_from(datum, loss, message):
 @pytest.mark.parametrize(
     "name, config, message",
     [
-        ("stable_reinforce", {}, "there is no loss 'stable_reinforce' here .it needs records"),
+        ("stable_reinforce", {}, "set loss_fn=importance_sampling in your program, or start"),
+        ("gspo", {}, "there is no loss 'gspo' here .Tinker does not document"),
         ("hinge", {}, "there is no loss 'hinge' here; use one of cross_entropy"),
         ("ppo", {"beta": 1.0}, "beta=1.0: ppo takes these: clip_low_threshold"),
         ("cross_entropy", {"beta": "x"}, "cross_entropy takes these: none"),

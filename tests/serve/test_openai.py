@@ -16,9 +16,10 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.serve.body import Body
-from reasoning_from_scratch.serve.openai import Asked, Choice, conversation, tool_calls
+from reasoning_from_scratch.serve.openai import Asked, Choice, conversation
+from reasoning_from_scratch.serve.said import tool_calls
 from reasoning_from_scratch.serve.worker import Stops
-from reasoning_from_scratch.tokenizer import stop_ids_of
+from reasoning_from_scratch.tokenizer import A_TOOL, stop_ids_of
 
 openai = pytest.importorskip("openai", reason="needs OpenAI's client")
 
@@ -42,7 +43,7 @@ def test_models(client):
     assert [model.id for model in client.models.list()] == ["tiny"]
     found = client.models.retrieve("tiny")
     assert found.id == "tiny" and found.max_model_len == MODEL.cfg["context_length"]
-    with pytest.raises(openai.NotFoundError, match="there is no model 'tini'"):
+    with pytest.raises(openai.NotFoundError, match="unknown model 'tini': did you mean 'tiny'"):
         client.models.retrieve("tini")
 
 
@@ -84,6 +85,28 @@ def test_stops(client):
         assert "".join(piece.choices[0].text for piece in pieces) == found.text
 
 
+def test_further_tokens_may_end_an_answer(client):
+    asked = dict(model="tiny", prompt=PROMPTS[0], temperature=0, max_tokens=60, logprobs=0)
+    tokens = client.completions.create(**asked).choices[0].logprobs.tokens
+    (stop,) = TOKENIZER.encode(tokens[3])
+    asked["extra_body"] = {"stop_token_ids": [stop]}
+    found = client.completions.create(**asked).choices[0]
+    assert found.text == "".join(tokens[: tokens.index(tokens[3])])
+    assert found.finish_reason == "stop"
+    pieces = list(client.completions.create(**asked, stream=True))
+    assert "".join(piece.choices[0].text for piece in pieces) == found.text
+
+
+def test_what_no_answer_depends_on_may_be_sent(client):
+    """What clients send with every call, and options with the value that changes nothing."""
+    asked = dict(model="tiny", prompt=PROMPTS[0], temperature=0, max_tokens=9)
+    plain = client.completions.create(**asked).choices[0].text
+    more = dict(user="me", presence_penalty=0, logit_bias={}, suffix=None)
+    extra = {"cache_salt": "a", "min_p": 0.0, "repetition_penalty": 1.0, "response_format": None}
+    found = client.completions.create(**asked, **more, extra_body=extra).choices[0].text
+    assert found == plain
+
+
 def test_without_a_seed_each_call_draws_anew(client):
     asked = dict(model="tiny", prompt=PROMPTS[0], max_tokens=60, temperature=2)
     texts = {client.completions.create(**asked).choices[0].text for _ in range(4)}
@@ -121,15 +144,66 @@ def test_a_conversation(client):
     assert pieces[0].choices[0].delta.role == "assistant"
     text = "".join(p.choices[0].delta.content or "" for p in pieces if p.choices)
     assert text == choice.message.content and pieces[-1].usage == found.usage
-    with pytest.raises(openai.BadRequestError, match="tiny has no chat template"):
-        messages = [{"role": "system", "content": "x"}, *asked["messages"]]
-        client.chat.completions.create(model="tiny", messages=messages)
+    talk = [{"role": "developer", "content": "Be brief."}, *asked["messages"]]
+    talk += [{"role": "assistant", "content": "4"}, *asked["messages"]]
+    longer = client.chat.completions.create(model="tiny", messages=talk, max_tokens=5)
+    prompt = "Be brief.\n\n" + PROMPTS[0] + "4<|endoftext|>" + PROMPTS[0]
+    assert longer.usage.prompt_tokens == len(TOKENIZER.encode(prompt))
+    told = [("tools", [A_TOOL], "tiny's chat template has no place for tools: leave them out")]
+    told += [("messages", [{"role": "tool", "content": "4"}], "no place for the role tool")]
+    for key, value, message in told:
+        with pytest.raises(openai.BadRequestError, match=message):
+            client.chat.completions.create(**(asked | {key: value}))
+
+
+def test_a_stream_has_the_same_logprobs(client):
+    chat = dict(model="tiny", temperature=0, max_tokens=40, logprobs=True, top_logprobs=2)
+    chat["messages"] = [{"role": "user", "content": "What is 3 * 14?"}]
+    whole = client.chat.completions.create(**chat, stop="4").choices[0].logprobs.content
+    pieces = [p.choices[0] for p in client.chat.completions.create(**chat, stop="4", stream=True)]
+    assert [one for p in pieces if p.logprobs for one in p.logprobs.content] == whole and whole
+    text = dict(model="tiny", prompt=PROMPTS[0], temperature=0, max_tokens=40, logprobs=2)
+    whole = client.completions.create(**text).choices[0].logprobs
+    pieces = [p.choices[0].logprobs for p in client.completions.create(**text, stream=True)]
+    for part in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        assert sum((getattr(piece, part) for piece in pieces), []) == getattr(whole, part)
+    assert len(pieces) > 3
+
+
+def test_calls_of_vllms(server, client):
+    assert httpx.get(f"{server.address}/health").status_code == 200
+    call = {"model": "tiny", "prompt": PROMPTS[0]}
+    found = httpx.post(f"{server.address}/tokenize", json=call).json()
+    assert found == {"count": len(IDS[0]), "max_model_len": 2048, "tokens": IDS[0]}
+    talk = {"model": "tiny", "messages": [{"role": "user", "content": "2 + 2"}]}
+    found = httpx.post(f"{server.address}/tokenize", json=talk).json()
+    assert found["tokens"] == TOKENIZER.encode(render_prompt("2 + 2"))
+    call = {"model": "tiny", "tokens": IDS[0]}
+    found = httpx.post(f"{server.address}/detokenize", json=call).json()
+    assert found == {"prompt": PROMPTS[0]}
+
+
+@pytest.mark.parametrize(
+    "path, call, message",
+    [
+        ("v1/completions", {"prompt": "2"}, "unknown model 'tini': did you mean 'tiny'"),
+        ("v1/chat/completions", {"messages": []}, "unknown model 'tini'"),
+        ("inference/v1/generate", {"token_ids": [1]}, "unknown model 'tini'"),
+        ("tokenize", {"prompt": "2"}, "unknown model 'tini'"),
+        ("detokenize", {"tokens": [2]}, "unknown model 'tini'"),
+        ("v1/embeddings", {"input": "2"}, "these models write text and give no embeddings"),
+        ("v1/responses", {"input": "2"}, "use /v1/chat/completions"),
+    ],
+)
+def test_what_is_not_there(server, path, call, message):
+    answer = httpx.post(f"{server.address}/{path}", json={"model": "tini"} | call)
+    assert answer.status_code == 404 and message in answer.json()["error"]["message"]
 
 
 def test_a_prompt_that_leaves_no_room_is_told(server):
-    call = {"model": "tiny", "token_ids": [5] * 512, "sampling_params": {}}
+    call = {"model": "tiny", "token_ids": [5] * 2048, "sampling_params": {}}
     found = httpx.post(f"{server.address}/inference/v1/generate", json=call).json()
-    assert "the prompt has 512 tokens; the model reads 512" in found["detail"]
+    assert "the prompt has 2048 tokens; the model reads 2048" in found["detail"]
 
 
 def test_tokens_in_tokens_out(server):
@@ -151,18 +225,40 @@ def test_tokens_in_tokens_out(server):
         (dict(prompt=""), "prompt 0 has no tokens"),
         (dict(prompt=[[1, 99999]]), "outside of the model's vocabulary"),
         (dict(prompt={"a": 1}), "prompt is .* but must be a text"),
-        (dict(prompt="1" * 900), "the model reads 512"),
+        (dict(prompt="1" * 2100), "the model reads 2048"),
         (dict(temperature=-1), "temperature is -1"),
         (dict(top_p=0), "top_p is 0"),
         (dict(n=0), "n is 0"),
         (dict(stop=[""]), "stop is"),
         (dict(presence_penalty=1), "presence_penalty is not supported"),
         (dict(suffix="x"), "suffix is not supported"),
-        (dict(logprobs=1, stream=True), "a stream has neither echo nor logprobs"),
+        (
+            dict(extra_body={"stop_token_ids": ["a"]}),
+            "stop_token_ids is .* but must be a list of int",
+        ),
+        *[
+            (dict(extra_body={key: value}), f"{key} is not supported")
+            for key, value in (
+                ("guided_regex", "a+"),
+                ("guided_choice", ["a"]),
+                ("structured_outputs", {}),
+                ("grammar", "x"),
+                ("length_penalty", 2),
+                ("use_beam_search", True),
+                ("typical_p", 0.5),
+                ("truncate_prompt_tokens", 3),
+                ("thinking", {"type": "on"}),
+                ("messages", []),
+                ("logit_bias", {"5": 100}),
+            )
+        ],
+        (dict(extra_body={"temprature": 0.5}), "not supported: did you mean 'temperature'"),
+        (dict(extra_body={"guided_regex": "a"}), "no answer is forced into a form here"),
+        (dict(echo=True, stream=True), "a stream has no echo here"),
     ],
 )
 def test_what_cannot_be_asked(client, call, message):
-    with pytest.raises(openai.BadRequestError, match=message):
+    with pytest.raises((openai.BadRequestError, openai.NotFoundError), match=message):
         client.completions.create(**(dict(model="tiny", prompt="2 + 2") | call))
 
 

@@ -6,7 +6,9 @@ import math
 import os
 import shutil
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -14,6 +16,7 @@ import torch
 
 from reasoning_from_scratch import Sampling, generate, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.files.weights import shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
@@ -22,6 +25,9 @@ from reasoning_from_scratch.serve.messages import Datum
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 pytest.importorskip("starlette", reason="needs the extra serve")
+
+from reasoning_from_scratch.serve.tinker import is_from_here
+
 tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
 types = tinker.types
 
@@ -264,13 +270,76 @@ def test_saves_are_listed_and_deleted(server, service, client):
     left = rest.list_checkpoints(client.model_id).result().checkpoints
     assert {c.checkpoint_id for c in left} == set(found) - {"weights/gone"}
     assert all(c.expires_at is None for c in left)
-    with pytest.raises(tinker.BadRequestError, match="there is no save"):
+    with pytest.raises(tinker.NotFoundError, match="there is no save"):
         service.create_training_client_from_state(gone).result()
+    for path in (gone, gone.replace("train:0", "train:7"), "tinker://x/weights/y"):
+        with pytest.raises(tinker.NotFoundError, match="there is no"):
+            rest.delete_checkpoint_from_tinker_path(path).result()
     run = rest.get_training_run(client.model_id).result()
     assert run.is_lora and run.lora_rank == 4 and run.last_checkpoint.tinker_path == kept
     assert client.model_id in [
         r.training_run_id for r in rest.list_training_runs().result().training_runs
     ]
+
+
+def test_a_save_is_downloaded_with_the_clients_command(server, client, tmp_path, monkeypatch):
+    from click.testing import CliRunner
+    from tinker.cli.__main__ import main_cli
+
+    learn(client)
+    path = client.save_state("kept").result().path
+    monkeypatch.setenv("TINKER_BASE_URL", server.address)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-test")
+    found = CliRunner().invoke(main_cli, ["checkpoint", "download", path, "-o", str(tmp_path)])
+    assert found.exit_code == 0, found.output
+    (config,) = tmp_path.rglob("config.json")
+    model, _ = load_model_and_tokenizer(config.parent)
+    sampler = client.save_weights_and_get_sampling_client().result()
+    logprobs = model(torch.tensor([PROMPTS[0]]))[0].log_softmax(-1).detach()
+    own = logprobs[:-1].gather(-1, torch.tensor(PROMPTS[0][1:])[:, None])[:, 0].tolist()
+    theirs = sampler.compute_logprobs(inputs(PROMPTS[0])).result()[1:]
+    assert theirs == pytest.approx(own, abs=1e-4)
+    name = path.removeprefix("tinker://").partition("/")[0]
+    missing = f"api/v1/training_runs/{name}/checkpoints/weights/kept/files/..%2Fconfig.json"
+    assert httpx.get(f"{server.address}/{missing}").status_code == 404
+
+
+def test_open_sessions_are_found(server):
+    search = f"{server.address}/api/v1/sessions/search"
+    with (
+        tinker.ServiceClient(
+            base_url=server.address,
+            api_key="tml-test",
+            display_name="My nightly run",
+            user_metadata={"a": "b"},
+        ) as named,
+        tinker.ServiceClient(base_url=server.address, api_key="tml-test") as other,
+    ):
+        for one in (named, other):  # a session begins with what is first asked of it
+            one.create_sampling_client(base_model="tiny").result()
+        rest = tinker.RestClient(base_url=server.address, api_key="tml-test")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = [
+                rest.search_sessions(types.SessionSearchRequest(**asked)).result()
+                for asked in (
+                    dict(display_name="NIGHTLY my"),
+                    dict(user_metadata={"a": "b"}),
+                    dict(display_name="daily"),
+                    dict(user_metadata={"a": "c"}),
+                    dict(statuses=[{"type": "failed"}]),
+                )
+            ]
+        names = [[session.display_name for session in page.sessions] for page in found]
+        assert names == [["My nightly run"]] * 2 + [[]] * 3
+        assert found[0].sessions[0].status.type == "active"
+        everything = httpx.post(search, json={}).json()["sessions"]
+        one_by_one, cursor = [], None
+        while cursor or not one_by_one:
+            page = httpx.post(search, json={"limit": 1, "cursor": cursor}).json()
+            one_by_one += page["sessions"]
+            cursor = page["next_cursor"]
+        assert one_by_one == everything and len(everything) > 1
 
 
 def test_a_save_expires(server, client):
@@ -284,12 +353,12 @@ def test_a_save_expires(server, client):
 
 
 def test_what_is_wrong_reaches_the_client_as_a_sentence(service, sampler, client):
-    with pytest.raises(tinker.BadRequestError, match="did you mean 'tiny'"):
+    with pytest.raises(tinker.NotFoundError, match="did you mean 'tiny'"):
         service.create_lora_training_client("tini").result()
     with pytest.raises(tinker.BadRequestError, match="LoRA goes on attention, on the MLP"):
         service.create_lora_training_client("tiny", train_mlp=False, train_attn=False).result()
     for ids, message in (([5000], "outside of the model's vocabulary"), ([], "has no tokens"),
-                         ([1] * 600, "600 tokens; the model reads 512")):  # fmt: skip
+                         ([1] * 2100, "2100 tokens; the model reads 2048")):  # fmt: skip
         with pytest.raises(tinker.BadRequestError, match=message):
             sampler.sample(inputs(ids), 1, types.SamplingParams()).result()
     data = rl_data(sampler, 1)
@@ -624,6 +693,56 @@ def test_a_call_whose_turn_never_comes_ends_with_the_model(server, client):
     assert httpx.post(f"{api}/unload_model", json=asked).is_success
     told = httpx.post(f"{api}/retrieve_future", json=late, timeout=30)
     assert "was unloaded" in told.text
+
+
+def stable(service):
+    """What the cookbook's rl_loop does by default, with one rewarded answer: its loss."""
+    client = service.create_lora_training_client("tiny", rank=0).result()
+    sampler = client.save_weights_and_get_sampling_client(record_stability_info=True).result()
+    asked = types.SamplingParams(max_tokens=20)
+    (found,) = sampler.sample(inputs(PROMPTS[0]), 1, asked).result().sequences
+    tokens, logprobs = list(found.tokens), list(found.logprobs)
+    read = [
+        types.PromptProvenanceSpan(sequence_id=found.sequence_id, length=len(PROMPTS[0])),
+        types.SampledProvenanceSpan(sequence_id=found.sequence_id, length=len(tokens) - 1),
+    ]
+    learned = [
+        types.PromptProvenanceSpan(
+            sequence_id=found.sequence_id, offset=1, length=len(PROMPTS[0]) - 1
+        ),
+        types.SampledProvenanceSpan(sequence_id=found.sequence_id, length=len(tokens)),
+    ]
+    one = datum(PROMPTS[0], tokens, logprobs, 1.0)
+    losses = [
+        client.forward_backward([data], loss).result().metrics["loss:sum"]
+        for data, loss in (
+            (one.with_provenance(model_input=read, loss_fn_inputs=learned), "stable_reinforce"),
+            (one, "importance_sampling"),
+        )
+    ]
+    return client.model_id, losses
+
+
+def test_stable_reinforce_names_its_remedy_or_has_a_stand_in(server, service, monkeypatch):
+    with pytest.raises(tinker.BadRequestError, match="set loss_fn=importance_sampling in your pro"):
+        stable(service)
+    assert "stable_reinforce" not in httpx.get(server.address).text
+    monkeypatch.setattr(server.tinker, "stable_stands_in", True)
+    model_id, (found, expected) = stable(service)
+    assert found == pytest.approx(expected, abs=1e-6)
+    page = httpx.get(f"{server.address}/models/{model_id}/calls/1").text
+    named = "stable_reinforce, computed as importance_sampling (--stability importance)"
+    assert named in page and "computed as importance_sampling" in httpx.get(server.address).text
+    assert named not in httpx.get(f"{server.address}/models/{model_id}/calls/2").text
+
+
+def test_its_tokenizer_is_the_folder_for_who_can_open_it(server, client):
+    pytest.importorskip("transformers")
+    assert client.get_tokenizer().encode("What is 3 * 14?") == TOKENIZER.encode("What is 3 * 14?")
+    folder = shipped_checkpoint("tiny").absolute()
+    assert client.get_info().model_data.tokenizer_id == str(folder)
+    elsewhere = SimpleNamespace(client=SimpleNamespace(host="192.0.2.1"))
+    assert not is_from_here(elsewhere)
 
 
 def test_a_gradient_does_not_outlive_the_weights_it_is_of(client):
