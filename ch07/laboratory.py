@@ -88,6 +88,7 @@ PAGES = (
     "format",
     "overlong",
     "active",
+    "fewer-trained",
     "lora",
     "spurious",
     "three-ways",

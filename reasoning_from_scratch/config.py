@@ -230,7 +230,7 @@ class Updates:
     """Optimizer steps per pass, each on a share of the groups; start with 2 to 4 and ppo."""
     micro_batch_tokens: int | None = None
     """Tokens of one forward and backward pass, each rollout's prompt included (default: 8192; on a
-    CPU fewer if that would take more than a twelfth of the free memory)."""
+    CPU fewer if that would take more than 1 GB and a 24th of the free memory)."""
     micro_batch_rows: int = 0
     """Rollouts of one forward and backward pass; 0 = as many as micro-batch-tokens allows."""
     grad_clip: float = 1.0
