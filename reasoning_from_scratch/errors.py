@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from reasoning_from_scratch.text import one_line
 
 LONGEST = 2_000  # characters
-FEW = 16  # names that are still worth reading after a suggestion
+FEW = 20  # names that are still worth reading after a suggestion
 
 
 class UserError(Exception):

@@ -4,6 +4,7 @@ import pytest
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import (
+    Asked,
     Problem,
     few_shot_prefix,
     problem_prompt,
@@ -56,4 +57,4 @@ def test_examples_do_not_go_before_a_prompt_of_its_own():
 def test_a_prompt_file_of_windows(tmp_path):
     path = tmp_path / "p.txt"
     path.write_bytes(b"\xef\xbb\xbfQ: {problem}\nA:\n")
-    assert prompt_file(str(path)) == "Q: {problem}\nA:"
+    assert prompt_file(str(path)) == Asked("Q: {problem}\nA:")

@@ -126,7 +126,7 @@ def run_script(function: Callable, words: bool = False) -> int:
     from reasoning_from_scratch.commands.reading import read
 
     options, name = single_dataclass(function), Path(sys.argv[0]).name
-    names = get_type_hints(options or function)
+    names = flags_of(options or function)
     about = inspect.getdoc(inspect.getmodule(function))
     looks: dict[str, Any] = {"prog": name, "about": about, "use_underscores": True}
 

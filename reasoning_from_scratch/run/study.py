@@ -162,7 +162,8 @@ def refuse_other_settings(asked: TrainConfig, option: str = "--out") -> None:
     for made in reversed(folder.read_configs()):  # the latest difference says most
         for name in (name for name in to_json(made) if name not in PLACES):
             before, now = getattr(made, name), getattr(wanted, name)
-            if before != now:
+            follows = name == "micro_batch_tokens" and now is None  # from what memory was free
+            if before != now and not follows:
                 was = f"{folder.path} was run with {name} {before}, not {now}"
                 raise UserError(f"{was}; choose another {option}")
 

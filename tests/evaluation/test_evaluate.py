@@ -250,7 +250,7 @@ def test_other_settings_are_not_mixed_into_a_file(script, tmp_path):
         {"prompt_fn": str.upper},
         {"fallback": "number_only"},
     ):
-        with pytest.raises(UserError, match="other settings.*--out-path"):
+        with pytest.raises(UserError, match="other settings.*--out"):
             run(path, **change)
     assert path.read_bytes() == before
 

@@ -159,6 +159,7 @@ GIVEN = {
     "sampler": "ray",
     "num_minibatches": 2,
     "num_substeps": 2,
+    "train_rollouts": 2,
 }
 
 

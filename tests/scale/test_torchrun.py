@@ -118,5 +118,5 @@ def test_restarts_need_a_name_to_find_the_folder(tmp_path, monkeypatch):
     check_restartable(configure())
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     check_restartable(toy_config(tmp_path))
-    with pytest.raises(UserError, match="--max-restarts needs --log-path"):
+    with pytest.raises(UserError, match="--max-restarts needs --out"):
         check_restartable(configure())
