@@ -6,10 +6,10 @@ import inspect
 import io
 import sys
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import MISSING, Field, field, fields, is_dataclass, make_dataclass
-from functools import partial
+from functools import partial, wraps
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
@@ -55,15 +55,33 @@ def read(
             f"{about}\n\nThese {len(first)} options matter most. {prog} {HELP_ALL} explains all "
             f"{count}."
         )
-    said = io.StringIO()
+    said, function = io.StringIO(), None if isinstance(kind, type) else kind
     try:
         with redirect_stderr(said):
-            return tyro.cli(asked, args=words, prog=prog, description=about, **looks)
+            read = tyro.cli(
+                called_later(function) if function else asked,
+                args=words,
+                prog=prog,
+                description=about,
+                **looks,
+            )
     except SystemExit as end:
         if end.code:
             explain(words, kind)
             sys.stderr.write(said.getvalue())
         raise
+    return read() if function else read
+
+
+def called_later(function: Callable) -> Callable:
+    """To tyro it looks like `function`, but only returns the call: what that writes to stderr is
+    for the user."""
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Callable:
+        return partial(function, *args, **options)
+
+    return call
 
 
 # --- what help says
