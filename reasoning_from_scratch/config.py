@@ -229,8 +229,9 @@ class Updates:
     num_substeps: int = 1
     """Optimizer steps per pass, each on a share of the groups; start with 2 to 4 and ppo."""
     micro_batch_tokens: int | None = None
-    """Tokens of one forward and backward pass, each rollout's prompt included (default: 8192; on a
-    CPU fewer if that would take more than 1 GB and a 24th of the free memory)."""
+    """Tokens of one forward and backward pass, without a long prompt that its rollouts share
+    (default: 8192; on a CPU as many as fit into 1 GB or, if that is more, a 24th of what is
+    free)."""
     micro_batch_rows: int = 0
     """Rollouts of one forward and backward pass; 0 = as many as micro-batch-tokens allows."""
     grad_clip: float = 1.0

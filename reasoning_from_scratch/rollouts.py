@@ -175,8 +175,9 @@ def micro_batches(
     Longest first: rows of similar length share a part, which makes attention faster, and a part
     that does not fit into memory fails right away. A single row over the budget is a separate part.
 
-    `prompts` are those of the rows, if the pass stores only once what several rows begin with. A
-    long prompt then takes room only once, and the rows that share it follow each other.
+    `prompts` are those of the rows, if the pass stores only once what several rows begin with. The
+    rows that share a long prompt then follow each other, and only what each adds to it counts: a
+    part that had room for little more than the prompt would compute that again for every row.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     if prompts is not None and max(map(len, prompts), default=0) >= WORTH_SHARING:
@@ -185,19 +186,20 @@ def micro_batches(
             first.setdefault(tuple(prompts[row]), place)
         order.sort(key=lambda row: first[tuple(prompts[row])])
     parts: list[list[int]] = []
-    taken = max_tokens
+    taken = 0
     for row in order:
-        new = lengths[row] - (shared_tokens(prompts, parts[-1][-1], row) if parts else 0)
-        if taken + new > max_tokens or len(parts[-1]) == max_rows > 0:
+        before = parts[-1][-1] if parts else row
+        new = lengths[row] - shared_tokens(prompts, before, row)
+        if not parts or taken + new > max_tokens or len(parts[-1]) == max_rows > 0:
             parts.append([])
-            taken, new = 0, lengths[row]
+            taken, new = 0, lengths[row] - shared_tokens(prompts, row, row)
         parts[-1].append(row)
         taken += new
     return parts
 
 
 def shared_tokens(prompts: Sequence[list[int]] | None, before: int, row: int) -> int:
-    """How much of a row's prompt is stored with the row before it, where that is worth counting."""
+    """How much of a row's prompt another row's begins with, too, where that is worth counting."""
     if prompts is None:
         return 0
     count = len(commonprefix([prompts[before], prompts[row]]))
@@ -208,8 +210,8 @@ def tokens_of(
     lengths: Sequence[int], rows: Sequence[int], prompts: Sequence[list[int]] | None = None
 ) -> int:
     """The tokens of a part, as `micro_batches` counts them."""
-    shared = (shared_tokens(prompts, before, row) for before, row in pairwise(rows))
-    return sum(lengths[row] for row in rows) - sum(shared)
+    pairs = pairwise([rows[0], *rows])
+    return sum(lengths[row] - shared_tokens(prompts, before, row) for before, row in pairs)
 
 
 @lru_cache(maxsize=2)

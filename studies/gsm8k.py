@@ -13,7 +13,8 @@ writes a row to the CSV file, with its cost; a finished one is not repeated, and
 continues from its last save: give the same command again.
 
 The weights are those of Qwen's own 4-bit file, computed with in bfloat16 where the processor
-multiplies that. Each prompt is put into the model's chat template.
+multiplies that. Each prompt is put into the model's chat template, except where the name says
+otherwise.
 """
 
 import json
@@ -47,7 +48,8 @@ HERE = Path(__file__).resolve()
 ARMS = ("base", "grpo", "format")
 SHOWN = 4  # the first training problems, solved, are in the prompt and in no measurement
 HELD_BACK = 200  # training problems that nothing is trained on: here the settings are chosen
-LONGEST = 200  # tokens of an answer in training and in the table
+LONGEST = 200  # tokens of an answer in one line
+LONGEST_FREE = 320  # and of one that may be as it likes
 COLUMNS = """
     seconds steps lr greedy box correct_in_box last_number tokens cut_off
     sampled pass@8 mixed
@@ -140,15 +142,21 @@ PROMPTS: dict[str, Callable[[], str]] = {
         "at the very end, as in \\boxed{7}."
     ),
     "four examples": four_examples,
+    "four examples, no template": four_examples,
 }
-BEST = "four examples"  # answers in it are one line
+BEST = "four examples, no template"
+IN_ONE_LINE = ("four examples", BEST)  # answers end with their line
 
 
 def prompt_in(folder: Path, name: str) -> str:
-    """The prompt as a file, which is what runs take."""
-    path = folder / f"{name.replace(' ', '_')}.txt"
+    """The prompt as a file, which is what --prompt takes."""
+    path = folder / f"{spelled(name)}.txt"
     write_whole(path, PROMPTS[name]() + "\n")
-    return str(path)
+    return f"{'plain' if name.endswith('no template') else 'chat'}:{path}"
+
+
+def spelled(name: str) -> str:
+    return re.sub(r"\W+", "_", name)
 
 
 # ------------------------------------------------------------------------------- measurements
@@ -162,11 +170,9 @@ def last_number(text: str) -> str:
     return found[-1].replace(",", "") if found else ""
 
 
-def answers_to(policy: Policy, some: Sequence[Problem], prompt: str, sampling: Sampling) -> list:
-    """A group for each problem. Under the prompt with examples an answer ends with its line."""
-    policy.tokenizer.use_chat_template(True)
-    if BEST.replace(" ", "_") in prompt:
-        policy.tokenizer.end_answers_at("\n")
+def answers_to(
+    policy: Policy, some: Sequence[Problem], prompt: str, sampling: Sampling
+) -> list[Group]:
     return policy.sample(with_prompt(some, prompt, policy.tokenizer), sampling)
 
 
@@ -236,29 +242,31 @@ def write(options: Options, this: dict[str, str], row: dict[str, float]) -> None
     print(*this.values(), {name: value for name, value in shown.items() if value}, flush=True)
 
 
-def kept(path: Path, compute: Callable[..., dict], *given) -> dict[str, float]:
+def kept(path: Path, compute: Callable[[], dict]) -> dict[str, float]:
     """The file's contents; if there is no file yet, they are computed and written."""
     if not path.exists():
         started = time.process_time()
-        row = compute(*given) | {"measuring": time.process_time() - started}
+        row = compute() | {"measuring": time.process_time() - started}
         write_whole(path, json.dumps(row, indent=2) + "\n")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def base(options: Options, name: str) -> dict[str, float]:
     folder = options.folder / Path(options.model).stem / "base"
-    prompt, stem = prompt_in(folder, name), name.replace(" ", "_")
-    longest = LONGEST if name == BEST else 320
-    row = kept(folder / f"{stem}.json", on_held_back, opened(options.model), prompt, longest)
+    prompt, stem, longest = prompt_in(folder, name), spelled(name), LONGEST
+
+    def opened() -> Policy:
+        policy = Policy.load(options.model)
+        if name in IN_ONE_LINE:
+            policy.tokenizer.end_answers_at("\n")
+        return policy
+
+    if name not in IN_ONE_LINE:
+        longest = LONGEST_FREE
+    row = kept(folder / f"{stem}.json", lambda: on_held_back(opened(), prompt, longest))
     if options.final:
-        policy = opened(options.model)
-        row |= kept(folder / f"{stem}_test.json", on_test_set, policy, prompt, longest)
+        row |= kept(folder / f"{stem}_test.json", lambda: on_test_set(opened(), prompt, longest))
     return row
-
-
-@cache
-def opened(model: str) -> Policy:
-    return Policy.load(model)
 
 
 def trained(options: Options, arm: str, seed: int) -> dict[str, float]:
@@ -270,6 +278,7 @@ def trained(options: Options, arm: str, seed: int) -> dict[str, float]:
         reward=f"{HERE}:any_box" if arm == "format" else None, max_new_tokens=LONGEST,
         problems_per_step=options.problems_per_step, rollouts=8, steps=options.steps, seed=seed,
         lora_rank=8, lr=options.lr, preflight=False, eval_every=options.every,
+        micro_batch_tokens=4096,
         eval_limit=HELD_BACK, rolling_every=5, log_path=str(folder / "run"),
     )  # fmt: skip
     refuse_other_settings(config, "--folder")
@@ -277,9 +286,9 @@ def trained(options: Options, arm: str, seed: int) -> dict[str, float]:
     row = {"lr": options.lr, "steps": float(options.steps)}
     row |= {"seconds": sum(row["time/total"] for row in result.rows)}
     policy = Policy(result.model, None, config, packed_logprobs, result.tokenizer, FAST)
-    row |= kept(folder / "held_back.json", on_held_back, policy, prompt, LONGEST)
+    row |= kept(folder / "held_back.json", lambda: on_held_back(policy, prompt, LONGEST))
     if options.final:
-        row |= kept(folder / "test.json", on_test_set, policy, prompt, LONGEST)
+        row |= kept(folder / "test.json", lambda: on_test_set(policy, prompt, LONGEST))
     return row
 
 
