@@ -78,7 +78,9 @@ def test_a_row_for_each_prompt_and_for_a_run_that_is_not_repeated(data, tmp_path
     rows = read_table(options.out)
     assert [row["arm"] for row in rows] == [*(f"base, {name}" for name in gsm8k.PROMPTS), "grpo"]
     assert rows[-1]["steps"] == "2" and float(rows[-1]["tokens"]) > 0
-    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*.json*")}
+    measured = [*(tmp_path / "runs").glob("*/*/*.json"), *tmp_path.rglob("metrics.jsonl")]
+    written = {path: path.stat().st_mtime_ns for path in measured}
+    assert len(written) == len(rows) + 1
     gsm8k.main(options)
     assert sorted(map(str, read_table(options.out))) == sorted(map(str, rows))
     assert written == {path: path.stat().st_mtime_ns for path in written}
