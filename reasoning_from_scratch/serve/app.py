@@ -54,7 +54,7 @@ def build(options: ServeOptions) -> Starlette:
     worker = Worker(FAST, options.rows)
     tinker = Tinker(models, worker, options.seed, options.stability == "importance")
     words = OpenAI(models, worker, options.seed)
-    page = Page(tinker)
+    page = Page(tinker, words)
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncIterator[None]:

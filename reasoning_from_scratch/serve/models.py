@@ -36,10 +36,11 @@ from reasoning_from_scratch.files.weights import (
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_state, merged
 from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.problems import PLACE, asked_by
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.serve.body import Body, NoSuchThing
-from reasoning_from_scratch.text import append, as_lines, json_line, read_values
+from reasoning_from_scratch.text import append, as_lines, json_line, one_line, read_values
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -348,6 +349,9 @@ class Models:
 
     def opened(self, name: str, where: str) -> Base:
         model, tokenizer = load_model_and_tokenizer(where, self.device, dtype=self.dtype)
+        if asked := asked_by(tokenizer):
+            begins = one_line(asked.read_by(tokenizer, PLACE), 60)
+            log.info("%s: a single question is asked as in training: %r", name, begins)
         return Base(name, where, frozen(model, tokenizer))
 
     def base(self, name: str) -> Base:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import secrets
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,6 +63,9 @@ ELSEWHERE = {
 }
 
 
+SHOWN_CALLS = 20  # on the page at /
+
+
 @dataclass
 class Asked:
     """What a call requests."""
@@ -107,6 +111,7 @@ class OpenAI:
         self.models, self.worker, self.seed = models, worker, seed
         self.calls = count()  # without a seed, each call has its own random streams
         self.began = int(time.time())
+        self.latest: deque[tuple[Asked, list[Rollout]]] = deque(maxlen=SHOWN_CALLS)
 
     def routes(self) -> list[Route]:
         return [
@@ -346,6 +351,7 @@ class OpenAI:
         finally:
             for one in requests:
                 one.cancelled = True
+        self.latest.appendleft((asked, rollouts))
         return JSONResponse(await as_answer(rollouts))
 
     def streamed(self, body: Body, asked: Asked, kind: str, written: "type[Choice]") -> Response:
@@ -387,6 +393,7 @@ class OpenAI:
                 elif piece := choices[item[0]].hear(item[1]):
                     yield line(item[0], piece)
             rollouts = [rollout for one in requests for rollout in one.future.result()]
+            self.latest.appendleft((asked, rollouts))
             for number, rollout in enumerate(rollouts):
                 for piece, reason in choices[number].rest(rollout):
                     yield line(number, piece, reason)

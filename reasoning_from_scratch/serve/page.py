@@ -1,6 +1,7 @@
 """The page at `/`: sessions, models, and what each forward_backward did to each token."""
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote
 
@@ -9,19 +10,34 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.serve.body import NoSuchThing
 from reasoning_from_scratch.serve.data import STANDS_IN
 from reasoning_from_scratch.serve.models import Trained
+from reasoning_from_scratch.serve.openai import Asked, OpenAI, text_of
 from reasoning_from_scratch.serve.promises import done
 from reasoning_from_scratch.serve.tinker import Tinker, path_of
 from reasoning_from_scratch.serve.watch import at, call_values, environment
+from reasoning_from_scratch.text import one_line
+
+
+def answered(asked: Asked, rollouts: Sequence[Rollout]) -> dict:
+    """A row about a call of OpenAI's client."""
+    return {
+        "time": at(asked.created),
+        "model": asked.model,
+        "answers": len(rollouts),
+        "read": sum(map(len, asked.prompts)),
+        "drawn": sum(len(rollout.response_ids) for rollout in rollouts),
+        "text": one_line(text_of(asked, rollouts[0])[0], 80),
+    }
 
 
 class Page:
     """Web pages that show what is served."""
 
-    def __init__(self, tinker: Tinker) -> None:
-        self.tinker = tinker
+    def __init__(self, tinker: Tinker, words: OpenAI) -> None:
+        self.tinker, self.words = tinker, words
 
     def routes(self) -> list[Route]:
         return [
@@ -53,7 +69,7 @@ class Page:
         ]
         stands_in = STANDS_IN if tinker.stable_stands_in else ""
         shown = {"tiles": tiles, "sessions": sessions, "models": list(models.bases)}
-        shown |= {"stands_in": stands_in}
+        shown |= {"stands_in": stands_in, "calls": [answered(*one) for one in self.words.latest]}
         return self.shown("home.html", request, here=str(request.base_url).rstrip("/"), **shown)
 
     def row(self, trained: Trained) -> dict:

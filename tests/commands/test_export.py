@@ -15,6 +15,9 @@ from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
 from reasoning_from_scratch.problems import asked_of
+from reasoning_from_scratch.serve.body import Body
+from reasoning_from_scratch.serve.models import Models
+from reasoning_from_scratch.serve.openai import conversation, stops_of
 
 LLAMA = {"qk_norm": False, "norm_eps": 1e-5}
 
@@ -132,7 +135,9 @@ def asked_otherwise(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["out", "run/adapter"])
-def test_a_model_is_asked_the_way_it_was_trained(asked_otherwise, name, capsys):
+def test_a_model_is_asked_the_way_it_was_trained(
+    asked_otherwise, name, capsys, caplog, tmp_path
+):
     place = asked_otherwise / name
     told = json.loads((place / "prompt.json").read_text())
     assert told == {
@@ -151,6 +156,12 @@ def test_a_model_is_asked_the_way_it_was_trained(asked_otherwise, name, capsys):
     assert talk.template == "as in training" and tokenizer.stop_text == "\n\n"
     asked = tokenizer.encode(told["prompt"].replace("{problem}", "abc"))
     assert talk.prompt_ids("abc") == asked
+    with caplog.at_level("INFO"):
+        served = Models({"mine": str(place)}, tmp_path).base("mine")
+    assert "mine: a single question is asked as in training: 'Q: 1 + 1" in caplog.text
+    body = Body({"model": "mine", "messages": [{"role": "user", "content": "abc"}]})
+    assert served.tokenizer.encode(conversation(body, served, None)) == asked
+    assert stops_of(body, served.tokenizer).texts == ("\n\n",)
     assert Chat(model, tokenizer, ChatOptions(template="plain")).prompt_ids("a") == [
         *tokenizer.encode("a")
     ]

@@ -34,7 +34,13 @@ def trained(server):
 
 
 def test_from_the_page_to_a_token(server, trained):
+    words = {"model": "tiny", "prompt": "<script>1", "max_tokens": 3, "n": 2}
+    httpx.post(f"{server.address}/v1/completions", json=words)
+    streamed = {"model": "tiny", "messages": [{"role": "user", "content": "2"}], "stream": True}
+    httpx.post(f"{server.address}/v1/chat/completions", json=streamed | {"max_tokens": 5})
     home = httpx.get(server.address).text
+    rows = re.findall(r"<td>tiny</td><td>(\d)</td><td>\d+</td><td>(\d)</td>", home)
+    assert [int(answers) for answers, _ in rows] == [1, 2]  # the newest first
     assert "<script>" not in home and "&lt;script&gt;alert" in home
     (link,) = set(re.findall(r'href="(models/[^"]+)"', home))
     page = httpx.get(f"{server.address}/{link}").text
