@@ -26,6 +26,7 @@ ADDRESS = re.search(r'^Repository = "(.*)"$', (ROOT / "pyproject.toml").read_tex
 project = "Reasoning from scratch"
 html_title = project
 language = "en"
+author = ""  # otherwise Sphinx names one on every page
 root_doc = "index"
 include_patterns = """
     index.md README.md CHANGELOG.md CONTRIBUTING.md ch0*/*.ipynb ch0*/README.md

@@ -58,7 +58,10 @@ def book(options: BookOptions) -> int:
 
 @contextmanager
 def pages_counted(sphinx) -> Iterator[None]:
-    """Shows how many pages have been read and then written."""
+    """Shows in a terminal how many pages have been read and then written."""
+    if not sys.stderr.isatty():
+        yield
+        return
     bar = progress_bar(0, words="pages", unit="page")
 
     def begin(app, environment, names: list[str]) -> None:

@@ -70,7 +70,7 @@ def read(
             explain(words, kind)
             sys.stderr.write(said.getvalue())
         raise
-    return read() if function else read
+    return read() if function else undressed(read, kind)
 
 
 def called_later(function: Callable) -> Callable:
@@ -118,6 +118,16 @@ def dressed(
         rows.append((item.name, hint, usual))
     namespace = {"__doc__": kind.__doc__}
     return make_dataclass(kind.__name__, rows, bases=(kind,), namespace=namespace)
+
+
+def undressed(values: Any, kind: type) -> Any:
+    """The same values in an object of the class itself, which other processes can be sent."""
+    hints = get_type_hints(kind)
+    own = {item.name: getattr(values, item.name) for item in fields(kind) if item.init}
+    for name, value in own.items():
+        if is_dataclass(hints[name]):
+            own[name] = undressed(value, hints[name])
+    return kind(**own)
 
 
 def usual_value(text: str, value: str) -> str:

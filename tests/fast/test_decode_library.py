@@ -85,7 +85,7 @@ def test_compilers_that_do_not_compile(named, words, monkeypatch, caplog):
 def test_a_library_that_computes_something_else(
     dtype, factor, cache, monkeypatch, tmp_path, caplog
 ):
-    source, right = SOURCE.read_text(), "scores[i] *= 1 / sum"
+    source, right = SOURCE.read_text(), "factor = 1 / sqrtf(total(squares)"
     assert source.count(right) == 1
     changed = tmp_path / "changed.c"
     changed.write_text(source.replace(right, right.replace("1 /", f"{factor} /")))
