@@ -277,7 +277,7 @@ def test_a_framed_page_follows_the_button_for_dark(site, browser):
     for theme, dark in (("dark", True), ("light", False), ("dark", True)):
         browser.run(f"document.documentElement.dataset.theme = '{theme}'; {frame}.scrollIntoView()")
         deadline = time.monotonic() + 20
-        while (brightness(browser, frame) < 0.5) is not dark:
+        while (brightness(browser, frame) < 0.5) != dark:
             assert time.monotonic() < deadline, theme
             time.sleep(0.1)
     browser.send("Emulation.setEmulatedMedia", features=[])
