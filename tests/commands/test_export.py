@@ -135,9 +135,7 @@ def asked_otherwise(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["out", "run/adapter"])
-def test_a_model_is_asked_the_way_it_was_trained(
-    asked_otherwise, name, capsys, caplog, tmp_path
-):
+def test_a_model_is_asked_the_way_it_was_trained(asked_otherwise, name, capsys, caplog, tmp_path):
     place = asked_otherwise / name
     told = json.loads((place / "prompt.json").read_text())
     assert told == {
