@@ -24,6 +24,15 @@ FAMILIES = {
     "llama": {"qk_norm": False, "norm_eps": 1e-2, "rope_scaling": LLAMA_3},
 }
 
+# Small, but of sizes that decode.c computes; and what makes a family of them.
+SIZES_IN_C = {"emb_dim": 64, "n_heads": 6, "hidden_dim": 160, "head_dim": 32}
+FAMILIES_IN_C = {
+    "Qwen3": {},
+    "Qwen2.5": {"qk_norm": False, "qkv_bias": True, "tie_embeddings": True},
+    "Llama 3": {"qk_norm": False, "norm_eps": 1e-2, "rope_scaling": LLAMA_3, "head_dim": 64},
+    "SmolLM2": {"qk_norm": False, "n_heads": 3, "n_kv_groups": 3, "emb_dim": 96},
+}
+
 
 def small_model(vocab_size=13, seed=0, sharpness=6.0, n_layers=2, **other_sizes):
     sizes = {"vocab_size": vocab_size, "n_layers": n_layers, "emb_dim": 24, "hidden_dim": 32}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from small_model import (
-    LLAMA_3,
+    FAMILIES_IN_C,
+    SIZES_IN_C,
     drawn,
     read_prompts,
     several_steps,
@@ -64,27 +65,18 @@ def compiled_with(dtype, *flags):
     return library
 
 
-SIZES = {"emb_dim": 64, "n_heads": 6, "hidden_dim": 160, "head_dim": 32}
-FAMILIES = {
-    "Qwen3": {},
-    "Qwen2.5": {"qk_norm": False, "qkv_bias": True, "tie_embeddings": True},
-    "Llama 3": {"qk_norm": False, "norm_eps": 1e-2, "rope_scaling": LLAMA_3, "head_dim": 64},
-    "SmolLM2": {"qk_norm": False, "n_heads": 3, "n_kv_groups": 3, "emb_dim": 96},
-}
-
-
 def model_that_fits(dtype=torch.float32, vocab_size=96, **other):
-    model = uneven(small_model(vocab_size, **{**SIZES, "dtype": dtype, **other}))
+    model = uneven(small_model(vocab_size, **{**SIZES_IN_C, "dtype": dtype, **other}))
     return model.requires_grad_(False)
 
 
 @needs_compiler
 @pytest.mark.parametrize("lora", [False, True])
 @pytest.mark.parametrize("rows", [1, 12, 31])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES_IN_C)
 def test_the_same_logits(family, rows, lora, flags):
     """Also with LoRA as it is trained."""
-    model = model_that_fits(**FAMILIES[family])
+    model = model_that_fits(**FAMILIES_IN_C[family])
     if lora:
         with_lora(model, size=0.05)
     assert unfit_for_decode_c(model) is None
@@ -98,11 +90,11 @@ def test_the_same_logits(family, rows, lora, flags):
 @needs_compiler
 @pytest.mark.parametrize("lora", [False, True])
 @pytest.mark.parametrize("n_layers", [2, 6])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES_IN_C)
 def test_in_bfloat16_as_near_to_float64_as_torch_is(family, n_layers, lora, flags):
     """Their roundings differ, and so may a greedy choice, but only between tokens that are nearer
     to each other than torch's own error."""
-    sizes = {**FAMILIES[family], "n_layers": n_layers}
+    sizes = {**FAMILIES_IN_C[family], "n_layers": n_layers}
     model, exact = model_that_fits(torch.bfloat16, **sizes), model_that_fits(torch.float64, **sizes)
     if lora:
         with_lora(model, size=0.05), with_lora(exact, size=0.05)

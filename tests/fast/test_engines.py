@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from small_model import LLAMA_3, small_model, with_lora
+from small_model import FAMILIES_IN_C, SIZES_IN_C, small_model, with_lora
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast import decoding
@@ -15,13 +15,6 @@ from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import sample_next_token
 
-SIZES = {"emb_dim": 64, "n_heads": 6, "hidden_dim": 160, "head_dim": 32}
-FAMILIES = {
-    "Qwen3": {},
-    "Qwen2.5": {"qk_norm": False, "qkv_bias": True, "tie_embeddings": True},
-    "Llama 3": {"qk_norm": False, "norm_eps": 1e-2, "rope_scaling": LLAMA_3, "head_dim": 64},
-    "SmolLM2": {"qk_norm": False, "n_heads": 3, "n_kv_groups": 3, "emb_dim": 96},
-}
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 LORA = ("none", "all", "att")
 REPLIES = ({}, {"calculator": True}, {"environment": "retry"})
@@ -35,7 +28,7 @@ def said_anew():
 
 
 def model_of(family, dtype, lora, vocabulary):
-    model = small_model(vocabulary, **{**SIZES, "dtype": dtype, **FAMILIES[family]})
+    model = small_model(vocabulary, **{**SIZES_IN_C, "dtype": dtype, **FAMILIES_IN_C[family]})
     if lora == "all":
         with_lora(model)
     elif lora == "att":
@@ -45,7 +38,7 @@ def model_of(family, dtype, lora, vocabulary):
 
 @pytest.mark.skipif(load_library(torch.float32) is None, reason="this machine has no C compiler")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES_IN_C)
 def test_on_a_cpu_all_but_float64_is_sampled_in_c(family, dtype, caplog):
     in_c = dtype != torch.float64
     for lora, vocabulary in product(LORA, VOCABULARIES):
@@ -69,7 +62,7 @@ def test_a_short_job_takes_the_models_own_steps_without_a_word(caplog):
 
 @pytest.mark.parametrize("change, reason", [("hook", "a hook waits"), ("sizes", "multiples of 32")])
 def test_a_slow_way_is_named_once(change, reason, caplog):
-    model = small_model(97 if change == "sizes" else 96, **SIZES)
+    model = small_model(97 if change == "sizes" else 96, **SIZES_IN_C)
     if change == "hook":
         model.register_forward_hook(lambda *_: None)
     for _ in range(3):
