@@ -363,6 +363,7 @@ class CompiledDecoder(Decoder):
         self.library, self.in_c = library, True
         self.kept: list[Tensor] = []  # what C points into
         self.packing: list[tuple[int, ...]] = []  # arguments for the calls of pack()
+        self.fresh: list[tuple[Tensor, tuple[list, Tensor]]] = []  # for PACKED, once packed
         self.layers = (Layer * len(model.trf_blocks))(*map(self._layer, model.trf_blocks))
         block, size, embedding = model.trf_blocks[0], model.cfg["head_dim"], model.tok_emb.weight
         heads, groups = (len(x.weight) // size for x in (block.att.W_query, block.att.W_key))
@@ -384,6 +385,8 @@ class CompiledDecoder(Decoder):
         )
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(lambda arguments: library.pack(*arguments), self.packing))
+        for weight, packed in self.fresh:  # not earlier: another thread may look for them
+            PACKED[weight] = packed
 
     def _layer(self, block: TransformerBlock) -> Layer:
         att, ff = block.att, block.ff
@@ -423,7 +426,7 @@ class CompiledDecoder(Decoder):
         if before != state:
             self._pack([linear.weight.detach() for linear in linears], in_turn)
             packed = self.kept[-1]
-            PACKED[key] = state, packed
+            self.fresh.append((key, (state, packed)))
         return self._keep(packed)
 
     def _pack(self, weights: Sequence[Tensor], in_turn: bool = False) -> int:
