@@ -150,7 +150,7 @@ def token_bytes(model: Qwen3Model, recompute: bool) -> int:
 def fitting_micro_batch(
     model: Qwen3Model, config: TrainConfig, device: torch.device, processes: int = 1
 ) -> int:
-    """How many tokens a training pass takes at a time, if --micro-batch-tokens does not say, up to
+    """How many tokens a training pass takes at a time, if micro_batch_tokens does not say, up to
     MICRO_BATCH_TOKENS. A GPU begins with these, and halves them when its memory runs out."""
     if device.type != "cpu":
         return MICRO_BATCH_TOKENS
@@ -161,9 +161,9 @@ def fitting_micro_batch(
     fitting = max(STEP, int(tokens) // STEP * STEP)
     if fitting < MICRO_BATCH_TOKENS:
         log.info(
-            "training passes take %s tokens at a time, for a part of the %.1f GB of memory that "
-            "are free; --micro-batch-tokens sets another number",
-            f"{fitting:,}",
+            "micro_batch_tokens is %d: that many are trained on at a time, for a part of the "
+            "%.1f GB of memory that are free",
+            fitting,
             available_memory() / GB,
         )
     return fitting

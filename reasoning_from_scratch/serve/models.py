@@ -39,6 +39,7 @@ from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import PLACE, asked_by
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.run.memory import fitting_micro_batch
 from reasoning_from_scratch.serve.body import Body, NoSuchThing
 from reasoning_from_scratch.text import append, as_lines, json_line, one_line, read_values
 
@@ -361,13 +362,26 @@ class Models:
 
     # -- trained models
 
-    def create(self, model_id: str, base: Base, lora: Lora, metadata: dict | None) -> Trained:
-        """A new model to train. Its folder is a run folder."""
+    def create(
+        self,
+        model_id: str,
+        base: Base,
+        lora: Lora,
+        metadata: dict | None,
+        micro_batch: int | None = None,
+    ) -> Trained:
+        """A new model to train. Its folder is a run folder. `micro_batch`: tokens of one pass, if
+        the memory that is free is not to decide."""
         if self.all_weights:
             lora = Lora()
         folder = self.folder_of(model_id)
-        policy = learner(base, lora)
-        config = TrainConfig(model=base.where, lora_rank=lora.rank, log_path=str(folder))
+        config = TrainConfig(
+            model=base.where,
+            lora_rank=lora.rank,
+            micro_batch_tokens=micro_batch,
+            log_path=str(folder),
+        )
+        policy = learner(base, lora, config)
         served = {
             "id": model_id,
             "base": base.name,
@@ -375,7 +389,7 @@ class Models:
             "metadata": metadata,
             "time": time.time(),
         }
-        text = json_line(to_json(config) | {"served": served}, indent=2)
+        text = json_line(to_json(policy.config) | {"served": served}, indent=2)
         with disk_errors_as(f"cannot create {model_id} in {self.folder}", "make room there"):
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / "config.json", text + "\n")
@@ -473,7 +487,9 @@ class Models:
         lora = Lora(**about["lora"])
         before, self.all_weights = self.all_weights, False  # the save decides, not --all-weights
         try:
-            trained = self.create(model_id, self.base(about["base"]), lora, metadata)
+            # In parts as before: a sum over other parts has other last digits.
+            split = micro_batch_in(place.parents[1])
+            trained = self.create(model_id, self.base(about["base"]), lora, metadata, split)
         finally:
             self.all_weights = before
         try:
@@ -542,7 +558,7 @@ class Models:
 
 def about_in(folder: Path) -> dict | None:
     """What config.json says about the model that was trained in this folder; None: none was."""
-    config = Body(read_values(folder / "config.json"), f"{folder / 'config.json'}: ")
+    config = config_in(folder)
     if not config.has("served"):
         return None
     served = config.part("served")
@@ -552,6 +568,15 @@ def about_in(folder: Path) -> dict | None:
     served.text("base"), served.number("time", 0, FAR_FUTURE), served.metadata("metadata")
     lora_of(served.part("lora"))
     return served.values
+
+
+def config_in(folder: Path) -> Body:
+    return Body(read_values(folder / "config.json"), f"{folder / 'config.json'}: ")
+
+
+def micro_batch_in(folder: Path) -> int | None:
+    """Tokens of one pass of the model that was trained in this folder; None: it is not noted."""
+    return config_in(folder).maybe_integer("micro_batch_tokens", 1, 2**31)
 
 
 def lora_of(body: Body) -> Lora:
@@ -574,15 +599,19 @@ def frozen(model: Qwen3Model, tokenizer) -> LocalPolicy:
     return LocalPolicy(model, None, None, packed_logprobs, tokenizer, FAST)
 
 
-def learner(base: Base, lora: Lora) -> LocalPolicy:
-    """A policy that can be trained. With LoRA the base's weights are shared, else copied."""
+def learner(base: Base, lora: Lora, config: TrainConfig) -> LocalPolicy:
+    """A policy that can be trained. With LoRA the base's weights are shared, else copied. Its
+    config notes how many tokens it computes at a time."""
     model = base.policy.model
     if lora.rank:
         model = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
         add_lora(model, lora.rank, Optim().lora_alpha, lora.seed, lora.places)
     else:
         model = copy.deepcopy(model).requires_grad_(True)
-    return LocalPolicy(model, AdamW(model), None, packed_logprobs, base.tokenizer, FAST)
+    if config.micro_batch_tokens is None:
+        tokens = fitting_micro_batch(model, config, model.tok_emb.weight.device)
+        config = replace(config, micro_batch_tokens=tokens)
+    return LocalPolicy(model, AdamW(model), config, packed_logprobs, base.tokenizer, FAST)
 
 
 def total_size(folder: Path) -> int:

@@ -20,6 +20,7 @@ from reasoning_from_scratch.files.weights import shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.serve import models
 from reasoning_from_scratch.serve.data import loss_of, rollouts_of
 from reasoning_from_scratch.serve.messages import Datum
 from reasoning_from_scratch.tokenizer import stop_ids_of
@@ -211,6 +212,38 @@ def test_the_client_goes_on_from_a_save_exactly(service, rank, sampler):
     plain = service.create_training_client_from_state(path).result()
     losses = [step(plain).metrics["loss:sum"] for _ in range(3)]
     assert losses[0] == after[0] and losses[1:] != after[1:]
+
+
+@pytest.mark.parametrize("rank", [0, 8])
+def test_a_client_computes_as_much_at_a_time_as_fits(rank, server, service, sampler, monkeypatch):
+    """The same rule as for a run; a client that goes on from a save splits as before."""
+    monkeypatch.setattr(models, "fitting_micro_batch", lambda *given: 300)
+    client = service.create_lora_training_client("tiny", rank=rank, seed=3).result()
+    trained = server.tinker.models.trained[client.model_id]
+    data = rl_data(sampler)
+    rollouts = rollouts_of(
+        [
+            Datum(d.model_input.to_ints(), {k: v.to_numpy() for k, v in d.loss_fn_inputs.items()})
+            for d in data
+        ],
+        "ppo",
+        1024,
+        512,
+    )
+    assert len(trained.policy.parts([r for part in rollouts for r in part])) > 1
+    client.forward_backward(data, "importance_sampling").result()
+    client.optim_step(ADAM).result()
+    path = client.save_state("split").result().path
+    monkeypatch.setattr(models, "fitting_micro_batch", lambda *given: 8192)
+    again = service.create_training_client_from_state_with_optimizer(path).result()
+    for one in (client, again):
+        folder = server.tinker.models.trained[one.model_id].folder
+        assert json.loads((folder / "config.json").read_text())["micro_batch_tokens"] == 300
+    losses = [
+        one.forward_backward(data, "importance_sampling").result().metrics["loss:sum"]
+        for one in (client, again)
+    ]
+    assert losses[0] == losses[1]
 
 
 def test_forward_changes_nothing_and_a_custom_loss_trains(sampler, client):
