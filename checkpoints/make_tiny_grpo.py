@@ -18,6 +18,7 @@ from reasoning_from_scratch.commands.plot import plot_runs
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.report import write_run_report
+from reasoning_from_scratch.report.iteration import page_and_name
 from reasoning_from_scratch.report.picture_files import save_picture
 from reasoning_from_scratch.report.run_files import read_run
 from reasoning_from_scratch.report.ways import train_answers, ways_over_time
@@ -39,6 +40,7 @@ ONCE = (
     "timing_spans.jsonl",
 )
 STEP_FILE = re.compile(r"(train|eval_.+)_iteration_(\d{6})(\.html|_rollout_summaries\.jsonl)")
+BESIDE = re.compile(r'(<p class="crumbs"><a data-flat href="report\.html">[^<]*</a>).*?</p>')
 
 
 def ship(run: Path, target: Path, kept_every: int) -> None:
@@ -62,11 +64,33 @@ def ship(run: Path, target: Path, kept_every: int) -> None:
         found = STEP_FILE.fullmatch(path.name)
         if found and (int(found[2]) % kept_every == 0):
             shutil.copyfile(path, target / "run" / path.name)
+    link_kept_pages(target / "run")
     line = {"name": "final", "batch": last["batch"], "final": True, "sampler_path": str(target)}
     write_whole(target / "run" / "checkpoints.jsonl", as_lines([line]))
     plot_runs([run], target / "curves.png")
     save_picture(draw_all_ways(ways_over_time(train_answers(read_run(run)))), target / "ways.png")
     write_run_report(target / "run")
+
+
+def link_kept_pages(folder: Path) -> None:
+    """Lets each page lead to the ones before and after it that were kept too, as most were not."""
+    pages = sorted(folder.glob("*_iteration_*.html"))
+    splits = {
+        path: path.name.partition("_iteration_")[0].replace("eval_", "eval/") for path in pages
+    }
+    for split in set(splits.values()):
+        kept = [path for path in pages if splits[path] == split]
+        steps = [None, *(int(path.stem[-6:]) for path in kept), None]
+        for path, before, after in zip(kept, steps, steps[2:], strict=False):
+            back = "" if before is None else link(split, before, "\N{LEFTWARDS ARROW} {}")
+            onward = "" if after is None else link(split, after, "{} \N{RIGHTWARDS ARROW}")
+            text = BESIDE.sub(rf"\1{back}{onward}</p>", path.read_text("utf-8"))
+            write_whole(path, text)
+
+
+def link(split: str, step: int, words: str) -> str:
+    page, name = page_and_name(split, step)
+    return f' · <a data-flat href="{page}">{words.format(name)}</a>'
 
 
 def main() -> None:

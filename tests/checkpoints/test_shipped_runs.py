@@ -1,0 +1,43 @@
+"""The run folders of the shipped models: a few of a run's pages, which lead to each other."""
+
+import re
+
+import pytest
+from make_tiny_grpo import link_kept_pages
+
+from tests.conftest import ROOT
+
+CRUMBS = '<p class="crumbs"><a data-flat href="report.html">mine</a>{}</p>'
+
+
+@pytest.mark.parametrize("name", ["tiny-grpo", "tiny-grpo-longer"])
+def test_every_link_of_a_shipped_run_leads_somewhere(name):
+    folder = ROOT / "checkpoints" / name / "run"
+    pages = list(folder.glob("*.html"))
+    assert len(pages) > 10
+    for page in pages:
+        text = re.sub(r"(?s)<(script|style)\b.*?</\1>", "", page.read_text(encoding="utf-8"))
+        links = set(re.findall(r'\bhref="([^"#:]+)"', text))
+        assert not {link for link in links if not (folder / link).exists()}, page
+
+
+def test_a_kept_page_leads_to_the_kept_ones_around_it(tmp_path):
+    beside = ' · <a data-flat href="train_iteration_000009.html">← step 10</a>'
+    for step in (0, 10, 20):
+        page = tmp_path / f"train_iteration_{step:06d}.html"
+        page.write_text(CRUMBS.format(beside if step else "<!-- the next page -->"))
+    (tmp_path / "eval_tiny-test_iteration_000000.html").write_text(CRUMBS.format(""))
+    link_kept_pages(tmp_path)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    links = {name: re.findall(r'href="(\w+\.html)">([^<]+)<', text) for name, text in texts.items()}
+    assert texts["eval_tiny-test_iteration_000000.html"] == CRUMBS.format("")
+    assert links["train_iteration_000000.html"][1:] == [
+        ("train_iteration_000010.html", "step 11 →")
+    ]
+    assert links["train_iteration_000010.html"][1:] == [
+        ("train_iteration_000000.html", "← step 1"),
+        ("train_iteration_000020.html", "step 21 →"),
+    ]
+    assert links["train_iteration_000020.html"][1:] == [
+        ("train_iteration_000010.html", "← step 11")
+    ]
