@@ -154,8 +154,5 @@ def self_refinement_loop(
         steps.append(step)
         if step["score_after"] >= step["score_before"]:
             current = revised
-    return {
-        "final_full": current,
-        "final_extracted": extract_final_candidate(current),
-        "steps": steps,
-    }
+    final = extract_final_candidate(current)  # `final` in one version of the book's code
+    return {"final": final, "final_full": current, "final_extracted": final, "steps": steps}

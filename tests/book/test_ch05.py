@@ -74,6 +74,7 @@ def test_refinement_keeps_the_better_answer():
     assert second["draft_full"] == "\\boxed{1}"  # the revision was worse and is not kept
     assert (second["critique"], second["revised_extracted"]) == ("Review B", "2")
     assert (found["final_full"], found["final_extracted"]) == ("ok \\boxed{2}", "2")
+    assert found["final"] == found["final_extracted"]
     prompt = ch03.render_prompt("Q?") + " Hm."
     assert answers.asked == [
         prompt, 9,
