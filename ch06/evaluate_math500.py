@@ -1,6 +1,6 @@
 """Accuracy of Qwen3-0.6B, or of a checkpoint of it, on MATH-500.
 
-MATH-500 means nothing to the tiny model, so `--which_model tiny` uses its own test set. As in the
+MATH-500 means nothing to the tiny model, so `--model tiny` uses its own test set. As in the
 book's table, if an answer has no box, its last number counts.
 """
 
@@ -9,7 +9,6 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from reasoning_from_scratch.commands.cli import run_script
 
@@ -17,18 +16,18 @@ from reasoning_from_scratch.commands.cli import run_script
 @dataclass
 class Options:
     device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    which_model: Literal["tiny", "base", "reasoning", "instruct"] = "tiny"
-    """base and reasoning are variants of Qwen3-0.6B, instruct is reasoning told not to think; tiny
-    comes with this repository."""
-    dataset_size: int = 500
-    """How many problems to use, from the start of the set."""
+    """Compute on this: cpu, cuda, mps, or auto."""
+    model: str = "tiny"
+    """Measure tiny, base or reasoning (variants of Qwen3-0.6B), instruct (reasoning told not to
+    think), a folder, a file, a run (its best save) or RUN@SAVE."""
+    limit: int = 500
+    """Use only this many problems, the first ones."""
     max_new_tokens: int = 2048
-    """Longest answer in tokens."""
-    batch_size: int = 64
-    """Answers sampled side by side; lower it when memory runs out."""
+    """End an answer after this many tokens."""
+    sample_rows: int = 64
+    """Sample this many answers in parallel; lower it when memory runs out."""
     checkpoint_path: Path | None = None
-    """Other weights for --which_model: a file, a folder, a run (its best save) or RUN@SAVE."""
+    """Load other weights into that model: a file, a folder, a run (its best save) or RUN@SAVE."""
     compile: bool = False
     """Compile the model with torch.compile."""
     verbose: bool = False
@@ -36,7 +35,7 @@ class Options:
     show_eta: bool = False
     """Show a progress bar with the remaining time."""
     out_path: Path | None = None
-    """File for a JSON line per problem (default: in runs/, named after the weights)."""
+    """Write a JSON line per problem to this file (default: in runs/, named after the weights)."""
 
 
 def main(options: Options) -> None:
@@ -44,17 +43,18 @@ def main(options: Options) -> None:
     from reasoning_from_scratch.fast.device import default_dtype, trusted_device
     from reasoning_from_scratch.files.saved_models import which_weights
     from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
+    from reasoning_from_scratch.run.options import preset
     from reasoning_from_scratch.sampling import greedy
     from reasoning_from_scratch.tasks.problem_sets import load_problems
     from reasoning_from_scratch.text import visible
 
-    test_set = "tiny-test" if options.which_model == "tiny" else "math-500"
-    problems = load_problems(test_set, limit=options.dataset_size)
+    test_set = "tiny-test" if preset(options.model)["problems"] == "tiny" else "math-500"
+    problems = load_problems(test_set, limit=options.limit)
     device = trusted_device(options.device)
     model, tokenizer = load_model_and_tokenizer(
-        options.which_model, device, options.compile, dtype=partial(default_dtype, device)
+        options.model, device, options.compile, dtype=partial(default_dtype, device)
     )
-    name = options.which_model
+    name = Path(options.model).name
     if options.checkpoint_path:
         weights = Path(which_weights(options.checkpoint_path))
         load_weights(model, weights)
@@ -68,7 +68,7 @@ def main(options: Options) -> None:
         model,
         tokenizer,
         problems,
-        replace(greedy(options.max_new_tokens), sample_rows=options.batch_size),
+        replace(greedy(options.max_new_tokens), sample_rows=options.sample_rows),
         fallback="number_then_full",
         progress=options.show_eta,
         out_path=out_path,

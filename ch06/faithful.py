@@ -56,12 +56,12 @@ Workings = Sequence[Sequence[str]]  # (problems, samples)
 
 @dataclass
 class Options:
-    problems: int = 500
-    """How many problems to use, from the start of each set."""
+    limit: int = 500
+    """Use only this many problems, the first ones of each set."""
     samples: int = 8
-    """Sampled solutions of each problem, for the checks."""
+    """Sample this many solutions of each problem, for the checks."""
     out: Path = TABLE
-    """File for the table."""
+    """Write the table to this file."""
 
 
 # --- reading a line of a solution ---
@@ -403,7 +403,7 @@ def row(test: str, case: str, outcome: str, hits: Sequence[bool]) -> dict:
 def main(options: Options) -> None:
     rows: list[dict] = []
     for problem_set, names in PAIRS.items():
-        problems = load_problems(problem_set, limit=options.problems)
+        problems = load_problems(problem_set, limit=options.limit)
         asked = {name: Asked(*load_model_and_tokenizer(name)) for name in names}
         workings = {
             name: workings_of(one, problems, options.samples) for name, one in asked.items()

@@ -67,9 +67,9 @@ EVERY = 8  # a short question stands in each place of this many
 @dataclass
 class Options:
     seeds: tuple[int, ...] = ()
-    """Seeds of the runs to train; none: only ask the shipped models."""
+    """Train runs with these seeds; without any, only the shipped models are asked."""
     out: Path = Path("ch06/first_questions.csv")
-    """File to write, where seeds are given."""
+    """Write this file, where seeds are given."""
 
 
 def is_measured(calculation: str) -> bool:

@@ -42,37 +42,41 @@ class Options:
         ],
         ...,
     ] = ("vote",)
-    """One or several methods."""
-    which_model: tuple[str, ...] = ("tiny",)
-    """tiny, tiny-grpo, base, reasoning, a file, a folder, a run or RUN@SAVE; one or several."""
-    dataset_size: int = 500
-    """How many problems to use, from the start of the set."""
+    """Measure one or several methods."""
+    model: tuple[str, ...] = ("tiny",)
+    """Measure tiny, tiny-grpo, base, reasoning, a file, a folder, a run or RUN@SAVE; one or
+    several."""
+    limit: int = 500
+    """Use only this many problems, the first ones."""
     samples: tuple[int, ...] = (8,)
-    """Answers per problem, for vote and best; with several numbers, each is measured."""
+    """Draw this many answers per problem, for vote and best; with several numbers, each is
+    measured."""
     iterations: int = 1
-    """Rounds of review and revision, for refine."""
+    """Review and revise this many times, for refine."""
     max_new_tokens: int = 2048
-    """Longest answer in tokens."""
+    """End an answer after this many tokens."""
     max_critique_tokens: int = 256
-    """Longest review in tokens."""
+    """End a review after this many tokens."""
     temperature: float = 0.8
-    """Sampling temperature of all methods but greedy and cot."""
+    """Sample at this temperature, with all methods but greedy and cot."""
     top_p: float = 0.9
-    """These methods sample from the smallest set of tokens with this probability; 1 keeps all."""
+    """Sample, with these methods, from the smallest set of tokens with this probability; 1 keeps
+    all."""
     seed: int = 0
-    """Seed of the answers."""
+    """Draw the answers with this seed."""
     prompt_suffix: str = ""
-    """Text added to the prompt (default: none; for cot, a request to explain step by step)."""
-    batch_size: int = 64
-    """Answers sampled side by side; lower it when memory runs out."""
+    """Add this text to the prompt (default: none; for cot, a request to explain step by step)."""
+    sample_rows: int = 64
+    """Sample this many answers in parallel; lower it when memory runs out."""
     device: str = "auto"
-    """cpu, cuda, mps, or auto."""
+    """Compute on this: cpu, cuda, mps, or auto."""
     show_eta: bool = False
     """Show a progress bar with the remaining time."""
     out_path: Path = Path("runs")
-    """Folder for the answers: a file for each model and method, a JSON line per problem."""
+    """Write the answers into this folder: a file for each model and method, a JSON line per
+    problem."""
     answers: Path | None = None
-    """File of answers for rescore to grade again."""
+    """Let rescore grade this file of answers again."""
 
 
 def main(options: Options) -> None:
@@ -99,10 +103,10 @@ def main(options: Options) -> None:
     from reasoning_from_scratch.tasks.problem_sets import load_problems
 
     results = {}
-    for name in options.which_model:
+    for name in options.model:
         model, tokenizer = open_model(name, options.device, "auto")
         problem_set = "tiny-test" if model.cfg["vocab_size"] < TINY_VOCABULARY else "math-500"
-        problems = load_problems(problem_set, limit=options.dataset_size)
+        problems = load_problems(problem_set, limit=options.limit)
         for method in options.method:
             for samples in options.samples if METHODS[method].several else (1,):
                 title, model_name = method_label(method, samples), Path(name).name
@@ -119,7 +123,7 @@ def main(options: Options) -> None:
                         top_p=options.top_p,
                         rollouts=samples,
                         seed=options.seed,
-                        sample_rows=options.batch_size,
+                        sample_rows=options.sample_rows,
                     ),
                     iterations=options.iterations,
                     max_critique_tokens=options.max_critique_tokens,
@@ -132,7 +136,7 @@ def main(options: Options) -> None:
                 print(f"{method_report(result)}\n  answers     {out_path}")
                 results[name, title] = result
     if not results:
-        raise UserError("nothing to do: name a --method, a --which_model and a number of --samples")
+        raise UserError("nothing to do: name a --method, a --model and a number of --samples")
     if len(results) > 1:
         print(f"\n{methods_table(results)}")
 

@@ -18,11 +18,11 @@ from reasoning_from_scratch.errors import UserError
 @dataclass
 class Options:
     metrics: tyro.conf.Positional[Path]
-    """A run folder, or the CSV file that `train_rlvr_grpo` wrote."""
+    """Plot a run folder, or the CSV file that `train_rlvr_grpo` wrote."""
     columns: tuple[str, ...] = ("reward_avg", "avg_response_len", "entropy_avg", "eval_acc")
-    """Up to four columns; one that was not measured leaves its panel empty."""
-    save_as: Path = Path("metrics.png")
-    """Picture to write."""
+    """Draw up to four columns; one that was not measured leaves its panel empty."""
+    out: Path = Path("metrics.png")
+    """Write this picture."""
 
 
 def main(options: Options) -> None:
@@ -32,8 +32,8 @@ def main(options: Options) -> None:
     path = options.metrics / "metrics.csv" if options.metrics.is_dir() else options.metrics
     if not path.is_file():
         raise UserError(f"there is no {path}; give a run folder or a metrics.csv")
-    plot_grpo_metrics(path, options.columns, picture_path(options.save_as))
-    print(options.save_as)
+    plot_grpo_metrics(path, options.columns, picture_path(options.out))
+    print(options.out)
 
 
 if __name__ == "__main__":

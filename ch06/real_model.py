@@ -57,28 +57,28 @@ learned how. I only remember that she was right more often than the radio."""
 @dataclass
 class Options:
     task: Literal["arithmetic", "instructions"] = "arithmetic"
-    """The task to learn."""
+    """Learn this task."""
     out: Path | None = None
-    """File to write (default: ch06/real_model_TASK.csv); the picture has the same name with
+    """Write this file (default: ch06/real_model_TASK.csv); the picture has the same name with
     .png."""
     folder: Path = Path("runs/real_model")
-    """Folder for the runs, each with its report."""
+    """Keep the runs, each with its report, in this folder."""
     model: str = "smollm2"
-    """The model to train."""
+    """Train this model."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Seeds of the runs, one run each."""
+    """Make a run with each of these seeds."""
     steps: int | None = None
-    """Updates per run (default: the task's)."""
-    every: int = 25
-    """Steps between two measurements."""
+    """Make this many updates per run (default: the task's)."""
+    eval_every: int = 25
+    """Measure after every N steps."""
     lr: float | None = None
-    """Learning rate (default: the task's)."""
+    """Learn at this rate (default: the task's)."""
     lr_schedule: Schedule = "linear"
-    """Shape of the learning rate."""
+    """Let the learning rate take this shape."""
     problems_per_step: int | None = None
-    """Problems per step (default: the task's)."""
+    """Sample this many problems at each step (default: the task's)."""
     rollouts: int = 8
-    """Answers per problem."""
+    """Sample this many answers per problem."""
     lora_rank: int = 0
     """Train LoRA matrices of this rank; 0 trains all weights."""
     picture_only: bool = False
@@ -129,7 +129,7 @@ def run(
         "grpo", model=options.model, steps=options.steps or task.steps, lr=lr, seed=seed,
         problems_per_step=problems, rollouts=options.rollouts, lora_rank=options.lora_rank,
         lr_schedule=options.lr_schedule, problems=task.problems, max_new_tokens=task.longest,
-        evaluators=[f"{HERE}:measured_{options.task}"], eval_every=options.every,
+        evaluators=[f"{HERE}:measured_{options.task}"], eval_every=options.eval_every,
         eval_problems=[task.watched], eval_limit=1, preflight=False,
         log_path=str(options.folder / name), **task.settings,
     )  # fmt: skip

@@ -43,21 +43,21 @@ NAMES = ("right", "hard asked", "easy asked", "drawn", "written", "hard right al
 @dataclass
 class Options:
     out: Path = Path("ch07/asking.csv")
-    """File to write; the picture has the same name with .png."""
+    """Write this file; the picture has the same name with .png."""
     model: str = BLURRED
-    """The model to start from."""
+    """Start from this model."""
     arms: tuple[str, ...] = tuple(ARMS)
-    """Whether calls are answered: "calculator", "nobody answers"."""
+    """Train with these: calls are answered ("calculator") or not ("nobody answers")."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Seeds of the runs, one run each."""
+    """Make a run with each of these seeds."""
     steps: int = 60
-    """Updates per run."""
+    """Make this many updates per run."""
     lr: float = 2e-4
-    """Learning rate."""
+    """Learn at this rate."""
     limit: int = 100
-    """Held-out problems per measurement."""
+    """Measure on this many held-out problems."""
     samples: int = 4
-    """Answers per held-out problem at temperature 1."""
+    """Draw this many answers per held-out problem, at temperature 1."""
     picture_only: bool = False
     """Draw the picture from the file, and train nothing."""
 

@@ -7,7 +7,7 @@ tiny-player knows the rules of higher or lower and has no plan. The reward is 1 
 found within six guesses. Each line of the CSV file is a run after some number of steps: the share
 of numbers that it found within 1, 2, ... guesses, and its first guesses.
 
-    uv run ch07/binary_search.py --leave-out 8 --kl 0 --seeds 0
+    uv run ch07/binary_search.py --leave-out 8 --kl-coef 0 --seeds 0
 
 Eight of the 64 numbers never come up in training. Does the player still find them?
 """
@@ -49,41 +49,43 @@ PLAN = {"problems": "guess", "problems_per_step": 32, "rollouts": 8, "device": "
 @dataclass
 class Options:
     out: Path = Path("ch07/binary_search.csv")
-    """File to write; the picture has the same name with .png."""
+    """Write this file; the picture has the same name with .png."""
     model: str = "tiny-player"
-    """The player to start from."""
+    """Start from this player."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Seeds of the runs, one run each."""
-    pay: tuple[str, ...] = ("in time",)
-    """What the reward counts: "in time" (found within six guesses), "faster" (fewer guesses)."""
-    kl: tuple[float, ...] = (0.0, 0.05)
-    """Weight of the KL term at the first step; it falls linearly to 0."""
+    """Make a run with each of these seeds."""
+    reward: tuple[str, ...] = ("in time",)
+    """Reward this: "in time" (found within six guesses), "faster" (fewer guesses)."""
+    kl_coef: tuple[float, ...] = (0.0, 0.05)
+    """Multiply the KL term by this at the first step; the weight falls linearly to 0."""
     leave_out: int = 0
-    """How many of the numbers never come up in training."""
+    """Keep this many of the numbers out of training."""
     steps: int = 600
-    """Updates per run."""
+    """Make this many updates per run."""
     lr: float = 5e-4
-    """Learning rate."""
-    every: int = 50
-    """Steps between two measurements."""
+    """Learn at this rate."""
+    eval_every: int = 50
+    """Measure after every N steps."""
     plays: int = 32
-    """Games per number in a measurement."""
+    """Play this many games per number in a measurement."""
     picture_only: bool = False
     """Draw the picture from the file, and train nothing."""
 
 
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
-    if not 0 < options.every <= options.steps:
-        raise UserError(f"--every is {options.every}; choose 1 to {options.steps}, the --steps")
+    if not 0 < options.eval_every <= options.steps:
+        raise UserError(
+            f"--eval-every is {options.eval_every}; choose 1 to {options.steps}, the --steps"
+        )
     if not options.picture_only:
-        for pay, kl, seed in product(options.pay, options.kl, options.seeds):
+        for pay, kl, seed in product(options.reward, options.kl_coef, options.seeds):
             this = {"pay": pay, "kl": f"{kl:g}"}
             this |= {"leave out": str(options.leave_out), "seed": str(seed)}
             replace_rows(options.out, this, run(options, pay, kl, seed))
-    rows = [row for row in read_table(options.out) if row["pay"] == options.pay[0]]
+    rows = [row for row in read_table(options.out) if row["pay"] == options.reward[0]]
     if not rows:
-        raise UserError(f'{options.out} has no run with --pay "{options.pay[0]}" to draw')
+        raise UserError(f'{options.out} has no run with --reward "{options.reward[0]}" to draw')
     draw(rows, options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
 
@@ -96,7 +98,7 @@ def run(options: Options, pay: str, kl: float, seed: int) -> Iterator[dict[str, 
     with TemporaryDirectory() as place:
         config = configure(
             "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
-            save_every=options.every, log_path=f"{place}/run", preflight=False,
+            save_every=options.eval_every, log_path=f"{place}/run", preflight=False,
             num_groups_to_log=0, eval_every=0, problem_limit=len(asked),
             **PLAN, **GAME, **PAYS[pay], **leash(kl),
         )  # fmt: skip
@@ -104,7 +106,7 @@ def run(options: Options, pay: str, kl: float, seed: int) -> Iterator[dict[str, 
         seconds = sum(row["time/total"] for row in done.rows)
         line = f"{pay}, KL {kl:g}, seed {seed}: {options.steps} steps in {seconds:.0f} s"
         print(line, flush=True)
-        for step in range(0, options.steps + 1, options.every):
+        for step in range(0, options.steps + 1, options.eval_every):
             name = f"{place}/run/checkpoints/{step:06d}" if step else options.model
             for which, chosen in (("asked", asked), ("left out", left_out)):
                 if chosen:

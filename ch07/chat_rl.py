@@ -1,4 +1,4 @@
-"""nanochat's chat_rl, with its flags, on this package's trainer.
+"""nanochat's chat_rl on this package's trainer. It takes nanochat's flags and ours.
 
     uv run ch07/chat_rl.py                                  the tiny model, on a CPU
     uv run ch07/chat_rl.py --model base                     Qwen3-0.6B on GSM8K
@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reasoning_from_scratch.commands.cli import guarded, with_home
+from reasoning_from_scratch.commands.other_words import flags_of, in_our_words
+from reasoning_from_scratch.commands.reading import read
 from reasoning_from_scratch.commands.train import say_end
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
@@ -44,14 +46,14 @@ NANOCHAT: dict[str, Any] = {
     "eval_problems": "gsm8k-test",
     "problem_limit": None,
     "dtype": "bfloat16",
-    "examples_per_step": 16,
-    "num_samples": 16,
+    "problems_per_step": 16,
+    "rollouts": 16,
     "max_new_tokens": 256,
     "embedding_lr": 0.2,
     "unembedding_lr": 0.004,
     "matrix_lr": 0.02,
     "eval_every": 60,
-    "eval_examples": 400,
+    "eval_limit": 400,
     "save_every": 60,
 }
 # What our models use where nanochat's defaults do not suit them.
@@ -63,14 +65,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "eval_problems": "tiny-test",
         "problem_limit": 400,
         "dtype": "float32",
-        "examples_per_step": 8,
-        "num_samples": 8,
+        "problems_per_step": 8,
+        "rollouts": 8,
         "max_new_tokens": 128,
         "embedding_lr": 0.004,
         "unembedding_lr": 0.002,
         "matrix_lr": 0.04,
         "eval_every": 25,
-        "eval_examples": 50,
+        "eval_limit": 50,
     },
     # Qwen3's weights have size 0.02 and are well trained: learning rates as small as GRPO's.
     "qwen3": {
@@ -91,55 +93,59 @@ ANSWERS: dict[str, dict[str, str]] = {
 
 @dataclass
 class ChatRLOptions:
-    """nanochat's flags. The model's preset chooses whatever is None."""
+    """nanochat's flags, by our names where we have one; nanochat's are accepted, too. The model's
+    preset chooses whatever is None."""
 
     run: str = "dummy"
-    """Name of the run: its folder under runs/, and in Weights & Biases where that is installed."""
-    device_type: Literal["", "cpu", "cuda", "mps"] = ""
-    """cpu, cuda or mps; empty: the best available."""
+    """Name the run: its folder under runs/, and in Weights & Biases where that is installed."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Compute on this: cpu, cuda, mps, or auto."""
     dtype: Literal["auto", "float32", "bfloat16"] | None = None
-    """Number format of the weights (nanochat: bfloat16; tiny: float32; Qwen3: by device)."""
+    """Store the weights in this number format (nanochat: bfloat16; tiny: float32; Qwen3: by
+    device)."""
     model: str = "tiny"
-    """Model if no --model-tag is given: tiny, base, reasoning, a folder, a run or RUN@SAVE."""
+    """Start from this model if no --model-tag is given: tiny, base, reasoning, a folder, a run or
+    RUN@SAVE."""
     model_tag: str | None = None
-    """Folder under checkpoints/ or runs/ to start from."""
+    """Start from this folder under checkpoints/ or runs/."""
     model_step: int | None = None
-    """Step to load from that folder (default: the last)."""
+    """Load this step from that folder (default: the last)."""
     num_epochs: int = 1
-    """Passes over the training problems."""
+    """Pass over the training problems this many times."""
     problem_limit: int | None = None
-    """How many training problems to use, from the start (nanochat: all; tiny: 400)."""
+    """Use only the first N training problems (nanochat: all; tiny: 400)."""
     device_batch_size: int = 8
-    """Most rows in a forward pass; also the largest k of pass@k."""
-    examples_per_step: int | None = None
-    """Problems per step, on all devices together (nanochat: 16; tiny: 8)."""
-    num_samples: int | None = None
-    """Rollouts per problem (nanochat: 16; tiny: 8)."""
+    """Put at most this many rows into a forward pass; it is also the largest k of pass@k."""
+    problems_per_step: int | None = None
+    """Sample this many problems per step, on all devices together (nanochat: 16; tiny: 8)."""
+    rollouts: int | None = None
+    """Sample this many rollouts per problem (nanochat: 16; tiny: 8)."""
     max_new_tokens: int | None = None
-    """Longest answer in tokens (nanochat: 256; tiny: 128; Qwen3: 512)."""
+    """End an answer after this many tokens (nanochat: 256; tiny: 128; Qwen3: 512)."""
     temperature: float = 1.0
-    """Sampling temperature."""
+    """Sample at this temperature."""
     top_k: int = 50
     """Sample only from this many most likely tokens; 0 keeps all."""
     embedding_lr: float | None = None
-    """Learning rate of AdamW for the embedding (nanochat: 0.2; tiny: 0.004; Qwen3: 2e-5)."""
+    """Let AdamW train the embedding at this rate (nanochat: 0.2; tiny: 0.004; Qwen3: 2e-5)."""
     unembedding_lr: float | None = None
-    """Learning rate of AdamW for head and norms (nanochat: 0.004; tiny: 0.002; Qwen3: 2e-5)."""
+    """Let AdamW train head and norms at this rate (nanochat: 0.004; tiny: 0.002; Qwen3: 2e-5)."""
     matrix_lr: float | None = None
-    """Learning rate of Muon for the matrices (nanochat: 0.02; tiny: 0.04; Qwen3: 4e-4)."""
+    """Let Muon train the matrices at this rate (nanochat: 0.02; tiny: 0.04; Qwen3: 4e-4)."""
     weight_decay: float = 0.0
-    """Weight decay of AdamW."""
+    """Let AdamW's weights decay by this."""
     init_lr_frac: float = 0.05
-    """Where the ramp down to zero begins, as a fraction of the learning rates."""
+    """Begin the ramp down to zero at this fraction of the learning rates."""
     eval_every: int | None = None
-    """Steps between two measurements of pass@k (nanochat: 60; tiny: 25)."""
-    eval_examples: int | None = None
-    """Problems per measurement (nanochat: 400; tiny: 50)."""
+    """Measure pass@k after every N steps (nanochat: 60; tiny: 25)."""
+    eval_limit: int | None = None
+    """Measure on this many problems (nanochat: 400; tiny: 50)."""
     save_every: int | None = None
-    """Steps between two saves (nanochat: 60)."""
+    """Save after every N steps (nanochat: 60)."""
     answers: Literal["boxed", "gsm8k", "nanochat"] = "boxed"
-    """boxed: the book's prompt and a box; gsm8k: the question alone, and the number after ####;
-    nanochat: the same in nanochat's chat tokens, for a model whose tokenizer has them."""
+    """Ask and judge this way. boxed: the book's prompt and a box; gsm8k: the question alone, and
+    the number after ####; nanochat: the same in nanochat's chat tokens, for a model whose tokenizer
+    has them."""
     calculator: bool = False
     """After <<48/2= in an answer, insert the result; it is not trained on (nanochat: always)."""
     resume: bool = False
@@ -187,19 +193,19 @@ def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:
 
 def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Problem]) -> TrainConfig:
     """nanochat's flags, translated into our configuration."""
-    least = {"examples_per_step": 1, "num_epochs": 1, "num_samples": 2, "device_batch_size": 1}
+    least = {"problems_per_step": 1, "num_epochs": 1, "rollouts": 2, "device_batch_size": 1}
     if values["eval_every"]:
-        least["eval_examples"] = 1
+        least["eval_limit"] = 1
     for name, smallest in least.items():
         if values[name] < smallest:
             raise UserError(f"{flag(name)} is {values[name]}; choose {smallest} or more")
     if not values["init_lr_frac"] > 0:
         raise UserError(f"--init-lr-frac is {values['init_lr_frac']}; choose a number above 0")
-    steps = len(problems) // values["examples_per_step"] * values["num_epochs"]
+    steps = len(problems) // values["problems_per_step"] * values["num_epochs"]
     if steps < 1:
         raise UserError(
             f"there are only {counted(len(problems), 'problem')}; lower "
-            f"--examples-per-step {values['examples_per_step']}"
+            f"--problems-per-step {values['problems_per_step']}"
         )
     rows = values["device_batch_size"]
     named = values["run"] != "dummy"
@@ -222,7 +228,7 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
         if not values["eval_every"]
         else {
             "eval_problems": values["eval_problems"],
-            "eval_limit": values["eval_examples"],
+            "eval_limit": values["eval_limit"],
             "eval_samples": rows,
         }
     )
@@ -233,8 +239,8 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
         model=model,
         steps=steps,
         problem_limit=len(problems),
-        problems_per_step=values["examples_per_step"],
-        rollouts=values["num_samples"],
+        problems_per_step=values["problems_per_step"],
+        rollouts=values["rollouts"],
         sample_rows=rows,
         micro_batch_rows=rows,
         micro_batch_tokens=rows * (PROMPT_TOKENS + values["max_new_tokens"]),
@@ -244,7 +250,7 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
         beta1=0.8,
         grad_clip=0.0,
         **asked,
-        device=values["device_type"] or "auto",
+        device=values["device"],
         log_path=f"{RUNS}/{values['run']}" if named else new_folder(f"chat_rl-{Path(model).name}"),
         overwrite=values["overwrite"],
         wandb="chat_rl" if named and importlib.util.find_spec("wandb") else None,
@@ -254,10 +260,7 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
 # What may change when a run is resumed, and the flags whose names differ from their fields'.
 FREE = (*PLACES, "steps", "device", "wandb")
 FLAGS = {
-    "problems_per_step": "examples_per_step",
-    "rollouts": "num_samples",
     "sample_rows": "device_batch_size",
-    "eval_limit": "eval_examples",
     "lr": "init_lr_frac",
 }
 
@@ -336,10 +339,8 @@ def chat_rl_command(argv: Sequence[str] | None = None) -> int:
     args = with_home(sys.argv[1:] if argv is None else argv)
 
     def call() -> int:
-        import tyro
-
-        looks = {"prog": "chat_rl", "description": __doc__}
-        return chat_rl(tyro.cli(ChatRLOptions, args=args, **looks))
+        words = in_our_words(args, flags_of(ChatRLOptions))
+        return chat_rl(read(ChatRLOptions, words, prog="chat_rl", about=__doc__))
 
     return guarded("chat_rl", call)
 

@@ -77,15 +77,15 @@ CURVES = {
 @dataclass
 class Options:
     arms: tuple[str, ...] = tuple(ARMS)
-    """Changes to GRPO, by name."""
+    """Make runs with these changes to GRPO."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Seeds of the runs, one run of each arm for each."""
+    """Make a run of each arm with each of these seeds."""
     lr: float = 1e-4
-    """Learning rate of all arms."""
+    """Train all arms at this learning rate."""
     out: Path = Path("ch07/long_runs.csv")
-    """File to write."""
+    """Write this file."""
     folder: Path = Path("runs/long")
-    """Folder for the runs, each with its report."""
+    """Keep the runs, each with its report, in this folder."""
     picture_only: bool = False
     """Draw the picture from the file, and train nothing."""
 

@@ -38,7 +38,7 @@ KS = (1, 8, 64)
 @dataclass
 class Options:
     out: Path = Path("ch07/pass_over_training.csv")
-    """File to write."""
+    """Write this file."""
 
 
 def main(options: Options) -> None:

@@ -75,22 +75,22 @@ class RegimesOptions:
     """Which rows to make, and where they are kept."""
 
     regime: tuple[str, ...] = ()
-    """Only these regimes (default: all)."""
+    """Make only these regimes (default: all)."""
     arm: tuple[str, ...] = ()
-    """Only these arms (default: all)."""
+    """Make only these arms (default: all)."""
     lrs: tuple[float, ...] = ()
-    """Only these learning rates, with every seed."""
+    """Try only these learning rates, with every seed."""
     seeds: int = 5
-    """Runs of each arm at its best learning rate, with seeds 0, 1, ..."""
+    """Make this many runs of each arm at its best learning rate, with seeds 0, 1, ..."""
     choosing: int = 3
-    """How many other seeds (100, 101, ...) first try every learning rate. As many more retry the
-    two best of an arm if they are less than half a percentage point apart."""
+    """Let this many other seeds (100, 101, ...) first try every learning rate. As many more retry
+    the two best of an arm if they are less than half a percentage point apart."""
     jobs: int | None = None
-    """Runs side by side (default: one per core)."""
+    """Make this many runs in parallel (default: one per core)."""
     model: str = "tiny-base"
     """Start from this model where a regime starts from tiny-base. Give --out too."""
     out: Path = Path("ch07/regimes.csv")
-    """File to which each run adds a line."""
+    """Add a line to this file for each run."""
     table: bool = False
     """Only print the table of the stored runs."""
     list: bool = False

@@ -1,7 +1,7 @@
 """The library way: Tinker's rl_basic on this machine.
 
     uv run ch07/rl_basic.py                       # the tiny model, on a CPU
-    uv run ch07/rl_basic.py --model base --problems gsm8k --groups_per_batch 32 --group_size 16
+    uv run ch07/rl_basic.py --model base --problems gsm8k --problems-per-step 32 --rollouts 16
     uv run ch07/rl_basic.py model_name=base loss_fn=ppo num_substeps=2 learning_rate=2e-6
 
 The objective is ratio times advantage, summed. The reward is 1 for a correct answer, minus 0.1

@@ -34,21 +34,21 @@ else:
 @dataclass
 class Config:
     model: str = "tiny"
-    """A model that is served; in this process tiny, base, a folder or a run."""
+    """Train this model, which is served; in this process tiny, base, a folder or a run."""
     tokenizer: str | None = None
-    """The model whose tokenizer to use (default: the same)."""
+    """Use this model's tokenizer (default: the same)."""
     problems: str = "tiny"
     steps: int = 60
-    groups_per_batch: int = 8
-    """Problems per step."""
-    group_size: int = 8
-    """Rollouts per problem."""
+    problems_per_step: int = 8
+    """Sample this many problems per step."""
+    rollouts: int = 8
+    """Sample this many rollouts per problem."""
     lora_rank: int = 0
-    """0 trains all weights, which Tinker's service does not offer."""
-    learning_rate: float = 1e-4
-    max_tokens: int = 160
-    """Longest answer."""
-    test_limit: int = 100
+    """Train LoRA of this rank; 0 trains all weights, which Tinker's service does not offer."""
+    lr: float = 1e-4
+    max_new_tokens: int = 160
+    """End an answer after this many tokens."""
+    eval_limit: int = 100
 
 
 def main(config: Config) -> None:
@@ -62,15 +62,15 @@ def main(config: Config) -> None:
     service = tinker.ServiceClient()
     trainer = service.create_lora_training_client(config.model, config.lora_rank).result()
     sampler = trainer.save_weights_and_get_sampling_client().result()
-    measure(sampler, tokenizer, test[: config.test_limit], config)
+    measure(sampler, tokenizer, test[: config.eval_limit], config)
     for step in range(config.steps):
         # 1. Problems.
-        first = step * config.groups_per_batch
-        batch = [problems[i % len(problems)] for i in range(first, first + config.groups_per_batch)]
+        first, count = step * config.problems_per_step, config.problems_per_step
+        batch = [problems[i % len(problems)] for i in range(first, first + count)]
         prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in batch]
         # 2. Rollouts: several answers to each.
-        params = tinker.SamplingParams(max_tokens=config.max_tokens)
-        groups = sampled(sampler, prompts, config.group_size, params)
+        params = tinker.SamplingParams(max_tokens=config.max_new_tokens)
+        groups = sampled(sampler, prompts, config.rollouts, params)
         data, reward = [], 0.0
         for problem, prompt, group in zip(batch, prompts, groups, strict=True):
             # 3. Rewards: 1 for the correct answer in a box, else 0.
@@ -88,22 +88,22 @@ def main(config: Config) -> None:
             # 5. Log-probabilities.  6. Loss and its gradient: - sum of ratio x advantage.
             passed = trainer.forward_backward(data, "importance_sampling")
             # 7. One step on it, requested before we wait for the pass, so that no time is lost.
-            stepped = trainer.optim_step(tinker.AdamParams(learning_rate=config.learning_rate))
+            stepped = trainer.optim_step(tinker.AdamParams(learning_rate=config.lr))
             loss = passed.result().metrics["loss:sum"]
             stepped.result()
             sampler = trainer.save_weights_and_get_sampling_client().result()
         print(f"step {step}  reward/total {reward:.3f}  loss {loss:.4f}", flush=True)
-    measure(sampler, tokenizer, test[: config.test_limit], config)
+    measure(sampler, tokenizer, test[: config.eval_limit], config)
 
 
 def check(config: Config) -> None:
     """Refuses what could not learn anything."""
-    least = dict(steps=1, groups_per_batch=1, group_size=2, max_tokens=1, test_limit=1)
+    least = dict(steps=1, problems_per_step=1, rollouts=2, max_new_tokens=1, eval_limit=1)
     for name, smallest in least.items():
         if getattr(config, name) < smallest:
             raise UserError(f"{name} is {getattr(config, name)}; choose {smallest} or more")
-    if not 0 < config.learning_rate < math.inf:
-        raise UserError(f"learning_rate is {config.learning_rate}; choose a small number above 0")
+    if not 0 < config.lr < math.inf:
+        raise UserError(f"lr is {config.lr}; choose a small number above 0")
 
 
 def sampled(sampler, prompts: list[list[int]], count: int, params) -> list[list]:
@@ -114,7 +114,7 @@ def sampled(sampler, prompts: list[list[int]], count: int, params) -> list[list]
 
 def measure(sampler, tokenizer, test: list[Problem], config: Config) -> None:
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in test]
-    params = tinker.SamplingParams(max_tokens=config.max_tokens, temperature=0.0)
+    params = tinker.SamplingParams(max_tokens=config.max_new_tokens, temperature=0.0)
     answers = [group[0] for group in sampled(sampler, prompts, 1, params)]
     texts = [text_of(answer, tokenizer) for answer in answers]
     right = sum(correctness(text, p.answer) for text, p in zip(texts, test, strict=True))

@@ -30,6 +30,7 @@ from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.run.option_checks import flag
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.sampling import Rollout, Sampling, greedy
 from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
@@ -39,37 +40,38 @@ from reasoning_from_scratch.tokenizer import stop_ids_of
 @dataclass
 class Config:
     model: str = "tiny"
-    """tiny, base (Qwen3-0.6B), reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
+    """Train tiny, base (Qwen3-0.6B), reasoning, a folder, a file, a run (its best save) or
+    RUN@SAVE."""
     problems: str | None = None
-    """Problem set to learn from (default: tiny, or gsm8k for larger models)."""
-    test_problems: str | None = None
-    """Problem set to measure on (default: the test set of the problems, as gsm8k-test)."""
+    """Learn from this problem set (default: tiny, or gsm8k for larger models)."""
+    eval_problems: str | None = None
+    """Measure on this problem set (default: the test set of the problems, as gsm8k-test)."""
     steps: int = 90
-    groups_per_batch: int = 8
-    """Problems per step."""
-    group_size: int = 8
-    """Rollouts per problem."""
-    learning_rate: float | None = None
-    """Step size of AdamW (default: 1e-4, or 1e-6 for larger models)."""
-    max_tokens: int | None = None
-    """Longest answer (default: 160, or 512)."""
-    test_limit: int = 100
+    problems_per_step: int = 8
+    """Sample this many problems per step."""
+    rollouts: int = 8
+    """Sample this many rollouts per problem."""
+    lr: float | None = None
+    """Let AdamW take steps of this size (default: 1e-4, or 1e-6 for larger models)."""
+    max_new_tokens: int | None = None
+    """End an answer after this many tokens (default: 160, or 512)."""
+    eval_limit: int = 100
     seed: int = 0
     log_path: Path = Path("runs/rl_loop")
-    """Folder for metrics.jsonl; an existing file is overwritten."""
+    """Write metrics.jsonl into this folder; an existing file is overwritten."""
 
 
 def main(config: Config) -> None:
     config = checked(with_what_suits(config))
     problems = training_problems(config.problems)
-    test = load_problems(config.test_problems, limit=config.test_limit)
-    for name, some in ((config.problems, problems), (config.test_problems, test)):
+    test = load_problems(config.eval_problems, limit=config.eval_limit)
+    for name, some in ((config.problems, problems), (config.eval_problems, test)):
         if some and some[0].rules:
             raise UserError(f"{name} is judged by its own rules, not by a box: use rfs train")
     # float32 on every device: in bfloat16 a weight of 0.02 does not feel an update of 1e-6.
     device = trusted_device("auto")
     model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=torch.float32)
-    optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), config.lr, weight_decay=0.0)
     config.log_path.mkdir(parents=True, exist_ok=True)
     measure(model, tokenizer, test, config)
     with open(config.log_path / "metrics.jsonl", "w") as log:
@@ -84,10 +86,10 @@ def main(config: Config) -> None:
 def train_step(model, tokenizer, optimizer, problems: list[Problem], config, step: int) -> dict:
     start = time.perf_counter()
     # 1. Problems.  2. Rollouts: several answers to each.
-    first = step * config.groups_per_batch
-    batch = [problems[i % len(problems)] for i in range(first, first + config.groups_per_batch)]
+    first = step * config.problems_per_step
+    batch = [problems[i % len(problems)] for i in range(first, first + config.problems_per_step)]
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in batch]
-    sampling = Sampling(config.max_tokens, rollouts=config.group_size, seed=config.seed)
+    sampling = Sampling(config.max_new_tokens, rollouts=config.rollouts, seed=config.seed)
     groups = generate(
         model, prompts, sampling, stop_ids=stop_ids_of(tokenizer),
         streams=[(step, i) for i in range(len(batch))],
@@ -146,30 +148,30 @@ def backward(model, prompt: list[int], group: list[Rollout], advantages: torch.T
 
 
 def measure(model, tokenizer, test: list[Problem], config: Config) -> None:
-    result = evaluate(model, tokenizer, test, greedy(config.max_tokens))
-    print(f"{config.test_problems}: {result.accuracy:.1%} of {len(test)} correct with greedy "
+    result = evaluate(model, tokenizer, test, greedy(config.max_new_tokens))
+    print(f"{config.eval_problems}: {result.accuracy:.1%} of {len(test)} correct with greedy "
           f"decoding; {result.mean_length:.0f} tokens per answer", flush=True)  # fmt: skip
 
 
 def checked(config: Config) -> Config:
     """Refuses what could not learn anything."""
-    for name, least in (("steps", 1), ("groups_per_batch", 1), ("group_size", 2)):
+    for name, least in (("steps", 1), ("problems_per_step", 1), ("rollouts", 2)):
         if getattr(config, name) < least:
-            raise UserError(f"--{name} is {getattr(config, name)}; choose {least} or more")
-    if not 0 < config.learning_rate < math.inf:
-        raise UserError(f"--learning_rate is {config.learning_rate}; choose a small number above 0")
+            raise UserError(f"{flag(name)} is {getattr(config, name)}; choose {least} or more")
+    if not 0 < config.lr < math.inf:
+        raise UserError(f"--lr is {config.lr}; choose a small number above 0")
     return config
 
 
 def with_what_suits(config: Config) -> Config:
     """Fills in whatever the command line did not give."""
     if preset(config.model)["problems"] == "tiny":
-        suits = dict(problems="tiny", learning_rate=1e-4, max_tokens=160)
+        suits = dict(problems="tiny", lr=1e-4, max_new_tokens=160)
     else:
-        suits = dict(problems="gsm8k", learning_rate=1e-6, max_tokens=512)
+        suits = dict(problems="gsm8k", lr=1e-6, max_new_tokens=512)
     given = {name: value for name, value in vars(config).items() if value is not None}
     chosen = suits | given
-    return Config(**{"test_problems": held_out(chosen["problems"])} | chosen)
+    return Config(**{"eval_problems": held_out(chosen["problems"])} | chosen)
 
 
 if __name__ == "__main__":

@@ -34,18 +34,18 @@ from reasoning_from_scratch.tasks.problem_sets import training_problems
 @dataclass
 class Config:
     model: str = "tiny-reasoning"
-    """A model that is served."""
+    """Train this model, which is served."""
     folder: str = "checkpoints/tiny-reasoning"
-    """Folder with its tokenizer and chat template."""
+    """Find its tokenizer and chat template in this folder."""
     problems: str = "tiny"
     steps: int = 10
-    groups_per_batch: int = 4
-    """Problems per step."""
-    group_size: int = 4
-    """Rollouts per problem; each is a separate process and takes some seconds."""
-    learning_rate: float = 1e-4
-    max_tokens: int = 160
-    """Longest answer."""
+    problems_per_step: int = 4
+    """Sample this many problems per step."""
+    rollouts: int = 4
+    """Sample this many rollouts per problem; each is a separate process and takes some seconds."""
+    lr: float = 1e-4
+    max_new_tokens: int = 160
+    """End an answer after this many tokens."""
 
 
 class StoryData(vf.TaskData):
@@ -64,8 +64,8 @@ def main(config: Config) -> None:
     problems = training_problems(config.problems)
     trainer = tinker.ServiceClient().create_lora_training_client(config.model, 0).result()
     for step in range(config.steps):
-        first = step * config.groups_per_batch
-        batch = [problems[i % len(problems)] for i in range(first, first + config.groups_per_batch)]
+        first, count = step * config.problems_per_step, config.problems_per_step
+        batch = [problems[i % len(problems)] for i in range(first, first + count)]
         # The current weights, by the name under which /inference/v1/generate finds them.
         weights = trainer.save_weights_for_sampler("now").result().path
         groups = asyncio.run(sampled(weights, batch, config))
@@ -79,7 +79,7 @@ def main(config: Config) -> None:
         loss = 0.0
         if data:
             passed = trainer.forward_backward(data, "importance_sampling")
-            trainer.optim_step(tinker.AdamParams(learning_rate=config.learning_rate)).result()
+            trainer.optim_step(tinker.AdamParams(learning_rate=config.lr)).result()
             loss = passed.result().metrics["loss:sum"]
         print(f"step {step}  reward/total {sum(rewards) / len(rewards):.3f}  loss {loss:.4f}",
               flush=True)  # fmt: skip
@@ -98,7 +98,7 @@ async def sampled(weights: str, batch: list[Problem], config: Config) -> list[li
         client=client,
         harness=NullHarnessConfig(id="null"),
         runtime=SubprocessConfig(),
-        sampling=vf.SamplingConfig(temperature=1.0, max_tokens=config.max_tokens),
+        sampling=vf.SamplingConfig(temperature=1.0, max_tokens=config.max_new_tokens),
         max_turns=1,
     )
     async with Agent(about) as agent:
@@ -107,7 +107,7 @@ async def sampled(weights: str, batch: list[Problem], config: Config) -> list[li
             for i, problem in enumerate(batch)
         ]
         return [
-            list(await asyncio.gather(*[agent.run(task) for _ in range(config.group_size)]))
+            list(await asyncio.gather(*[agent.run(task) for _ in range(config.rollouts)]))
             for task in tasks
         ]
 

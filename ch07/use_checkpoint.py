@@ -1,6 +1,6 @@
 """Download a GRPO checkpoint that the book's author published, and ask it something.
 
-    uv run ch07/use_checkpoint.py --grpo_type no_kl --step 50 --question "What is 12 * 13 - 5?"
+    uv run ch07/use_checkpoint.py --grpo-type no_kl --step 50 --question "What is 12 * 13 - 5?"
 
 The checkpoints are of Qwen3-0.6B: 1.5 GB each.
 """
@@ -18,17 +18,17 @@ class Options:
     list: bool = False
     """Only list what is published."""
     grpo_type: str = "no_kl"
-    """Which run: no_kl, tracking, clip_ratio, kl or format_reward."""
+    """Ask a checkpoint of this run: no_kl, tracking, clip_ratio, kl or format_reward."""
     step: int = 50
-    """Training step of the checkpoint."""
+    """Ask the checkpoint after this training step."""
     question: str = "Half of a number plus 7 is 20. What is the number?"
-    """What to ask."""
+    """Ask this."""
     max_new_tokens: int = 1024
-    """Longest answer in tokens."""
+    """End an answer after this many tokens."""
     device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    out_dir: Path = Path(__file__).resolve().parents[1] / "checkpoints"
-    """Folder for the download, 1.5 GB; existing files are used."""
+    """Compute on this: cpu, cuda, mps, or auto."""
+    out: Path = Path(__file__).resolve().parents[1] / "checkpoints"
+    """Download into this folder, 1.5 GB; existing files are used."""
 
 
 def main(options: Options) -> None:
@@ -41,10 +41,10 @@ def main(options: Options) -> None:
         for kind, steps in downloads.GRPO_CHECKPOINTS.items():
             print(f"{kind:<15}steps {', '.join(map(str, steps))}")
         return
-    path = downloads.published_checkpoint(options.grpo_type, options.step, options.out_dir)
+    path = downloads.published_checkpoint(options.grpo_type, options.step, options.out)
     device = trusted_device(options.device)
     model, tokenizer = load_model_and_tokenizer(
-        path, device, local_dir=options.out_dir, dtype=partial(default_dtype, device)
+        path, device, local_dir=options.out, dtype=partial(default_dtype, device)
     )
     asked = ChatOptions(template="math", max_new_tokens=options.max_new_tokens)
     say(Chat(model, tokenizer, asked).answer(options.question))

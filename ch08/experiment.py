@@ -88,42 +88,42 @@ COLUMNS = """
 @dataclass
 class Options:
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Seeds; all stages are run for each."""
+    """Make all stages with each of these seeds."""
     stages: tuple[str, ...] = STAGES
-    """Which stages, in their order."""
+    """Make these stages, in their order."""
     out: Path = Path("ch08/experiment.csv")
-    """File to write: a row for each seed and stage."""
+    """Write a row for each seed and stage to this file."""
     folder: Path = Path("runs/ch08")
-    """Folder for the models and runs."""
+    """Keep the models and runs in this folder."""
     model: str = "smollm2"
-    """The model that learns."""
+    """Let this model learn."""
     examples: int = 512
-    """Worked solutions in the warm start."""
+    """Warm up on this many worked solutions."""
     batch: int = 8
-    """Worked solutions per step."""
+    """Take this many worked solutions per step."""
     sft_lr: float = 2e-4
-    """Learning rate of the warm start; it falls linearly to 0."""
+    """Warm up at this learning rate; it falls linearly to 0."""
     steps: int = 60
-    """Steps of GRPO."""
+    """Make this many steps of GRPO."""
     problems_per_step: int = 16
-    """Problems per step of GRPO, with eight answers each."""
+    """Sample this many problems per step of GRPO, with eight answers each."""
     lr: float = 3e-5
-    """Learning rate of GRPO; it falls linearly to 0."""
+    """Train by GRPO at this learning rate; it falls linearly to 0."""
     choose_from: int = 400
-    """Problems whose pass rates are measured."""
+    """Measure the pass rates of this many problems."""
     answers: int = 3000
-    """Problems that the teacher answers for from-teacher, once each."""
-    every: int = 20
-    """Steps of GRPO between two measurements."""
+    """Let the teacher answer this many problems for from-teacher, once each."""
+    eval_every: int = 20
+    """Measure after every N steps of GRPO."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of the trained weights, except in the warm start. bfloat16 takes a quarter to a
+    """Train weights in this number format, except in the warm start. bfloat16 takes a quarter to a
     half of the time if the processor supports it (lscpu lists avx512_bf16 or amx_bf16); otherwise
     it is slower."""
     lora_rank: int = 0
-    """Train LoRA matrices of this rank (0: all weights); set the learning rates to ten times those
-    of all weights then."""
+    """Train LoRA matrices of this rank (0 trains all weights); set the learning rates to ten times
+    those of all weights then."""
     held_out: int = 64
-    """Held-out problems for each number of steps."""
+    """Measure on this many held-out problems for each number of steps."""
     final: bool = False
     """Also measure on problems that nobody has looked at. Do this once, when all is decided."""
 
@@ -317,7 +317,7 @@ def rows_of_run(options: Options, folder: Path, settings: dict) -> list[dict]:
     else:
         config = configure(
             **usual(options) | settings, log_path=str(folder), rolling_every=10,
-            eval_every=options.every * (5 if settings["recipe"] == "sft" else 1),
+            eval_every=options.eval_every * (5 if settings["recipe"] == "sft" else 1),
             evaluators=[EVALUATOR], eval_problems=[f"{PROBLEMS}:held_out"],
             eval_limit=1,
         )  # fmt: skip

@@ -49,16 +49,16 @@ def test_the_picture_is_that_of_the_reward_that_was_asked_for(tmp_path):
     head = {"kl": "0", "seed": "7", "numbers": "asked", "leave out": "0"}
     drawn = [{"pay": "faster", "step": step} | head | measured(max) for step in "02"]
     write_table(table, [*drawn, {"pay": "in time"} | head])
-    options = binary_search.Options(out=table, picture_only=True, pay=("faster",))
+    options = binary_search.Options(out=table, picture_only=True, reward=("faster",))
     binary_search.main(options)
     assert table.with_suffix(".png").exists()
     write_table(table, [{"pay": "in time"} | head])
-    with pytest.raises(UserError, match='has no run with --pay "faster"'):
+    with pytest.raises(UserError, match='has no run with --reward "faster"'):
         binary_search.main(options)
 
 
 def test_a_run_that_is_never_measured_is_refused(tmp_path):
     for every in (0, 5):
-        options = binary_search.Options(out=tmp_path / "none.csv", steps=4, every=every)
-        with pytest.raises(UserError, match=f"--every is {every}"):
+        options = binary_search.Options(out=tmp_path / "none.csv", steps=4, eval_every=every)
+        with pytest.raises(UserError, match=f"--eval-every is {every}"):
             binary_search.main(options)

@@ -40,7 +40,7 @@ def test_chat_rl_runs_and_goes_on_from_a_step_of_its_own(tmp_path, monkeypatch, 
 
 
 def test_chat_rl_is_reinforce_with_token_normalization():
-    values = filled_in(ChatRLOptions(examples_per_step=4, init_lr_frac=0.1), "tiny")
+    values = filled_in(ChatRLOptions(problems_per_step=4, init_lr_frac=0.1), "tiny")
     config = chat_rl_config(values, "tiny", toy_problems(19))
     assert config.steps == 4, "whole steps only, as nanochat"
     assert (config.objective, config.advantage, config.aggregate) == ("reinforce", "mean", "token")
@@ -48,10 +48,10 @@ def test_chat_rl_is_reinforce_with_token_normalization():
     assert config.eval_samples == config.sample_rows == 8
     resolved(config)
     values = filled_in(ChatRLOptions(matrix_lr=1.0), "base")
-    assert (values["matrix_lr"], values["num_samples"], values["problems"]) == (1.0, 16, "gsm8k")
-    with pytest.raises(UserError, match="--examples-per-step 16"):
+    assert (values["matrix_lr"], values["rollouts"], values["problems"]) == (1.0, 16, "gsm8k")
+    with pytest.raises(UserError, match="--problems-per-step 16"):
         chat_rl_config(values, "base", toy_problems(3))
-    for name, wrong in (("num_samples", 1), ("device_batch_size", 0), ("eval_examples", 0),
+    for name, wrong in (("rollouts", 1), ("device_batch_size", 0), ("eval_limit", 0),
                         ("init_lr_frac", 0.0)):  # fmt: skip
         with pytest.raises(UserError, match=f"--{name.replace('_', '-')} is {wrong}; choose"):
             chat_rl_config(values | {name: wrong}, "base", toy_problems(30))

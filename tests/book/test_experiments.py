@@ -34,7 +34,7 @@ EXPERIMENTS = {
         [(arm, *row) for arm in second_try.ARMS for row in MEASURED],
     ),
     binary_search: (
-        {"steps": 2, "every": 1, "plays": 1, "leave_out": 8},
+        {"steps": 2, "eval_every": 1, "plays": 1, "leave_out": 8},
         ("kl", "step", "numbers"),
         LEFT_OUT,
     ),
@@ -44,7 +44,7 @@ EXPERIMENTS = {
         [(arm, step) for arm in ("no change", "clip-higher") for step in "012"],
     ),
     real_model: (
-        {"model": "tiny", "task": "arithmetic", "steps": 2, "every": 1} | STEP,
+        {"model": "tiny", "task": "arithmetic", "steps": 2, "eval_every": 1} | STEP,
         ("step",),
         [("0",), ("2",)],
     ),
@@ -104,9 +104,9 @@ def test_ctrl_c_ends_the_script_and_leaves_its_table(script, small, tmp_path, mo
         written = out.read_text(encoding="utf-8")
         script.main(script.Options(**asked))
         assert out.read_text(encoding="utf-8") == written
-        if "every" in asked:  # which is not in the folder's name
+        if "eval_every" in asked:  # which is not in the folder's name
             with pytest.raises(UserError, match="choose another --folder"):
-                script.main(script.Options(**asked | {"every": 2}))
+                script.main(script.Options(**asked | {"eval_every": 2}))
 
 
 @pytest.mark.parametrize("script", [asking, second_try])

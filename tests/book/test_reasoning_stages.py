@@ -26,7 +26,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stages")
     options = experiment.Options(
         seeds=(0,), stages=STAGES, out=folder / "table.csv", folder=folder, model="tiny",
-        examples=16, steps=2, problems_per_step=2, choose_from=4, every=2, held_out=4,
+        examples=16, steps=2, problems_per_step=2, choose_from=4, eval_every=2, held_out=4,
         final=True,
     )  # fmt: skip
     # The tiny model knows other words, so what it answers would be no teacher.

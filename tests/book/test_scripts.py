@@ -1,5 +1,6 @@
 """The chapters' scripts: from any folder, with --help, without logic of their own."""
 
+import ast
 import json
 import re
 import runpy
@@ -9,9 +10,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from reasoning_from_scratch.commands.other_words import SAME, in_our_words, shown
 from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
 from reasoning_from_scratch.tasks.problem_sets import load_problems
+from tests.commands.test_reading import is_sentence
 from tests.conftest import ROOT
 
 SCRIPTS = """
@@ -42,6 +45,58 @@ def test_starts_in_a_python_of_its_own(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def own_options(script):
+    """A script's options and what help says of each, from its text: some scripts import what is not
+    installed here."""
+    found = {}
+    for item in ast.parse(script.read_text(encoding="utf-8")).body:
+        if isinstance(item, ast.ClassDef) and re.fullmatch(r"Config|\w*Options", item.name):
+            for one, after in zip(item.body, [*item.body[1:], None], strict=True):
+                match one, after:
+                    case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                        found[name] = " ".join(text.split())
+                    case ast.AnnAssign(ast.Name(name)), _:
+                        found[name] = ""
+    return found
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("ch0*/*.py")), ids=lambda path: path.name)
+def test_what_a_script_says_of_an_option_is_a_sentence(script):
+    texts = own_options(script).values()
+    assert [text for text in texts if text and not is_sentence(text)] == []
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("ch0*/*.py")), ids=lambda path: path.name)
+def test_a_script_has_no_other_word_for_what_rfs_has_a_name_for(script):
+    """Other programs' names, and earlier ones of ours, are accepted, and are not what help shows.
+    In chat_rl a run is a name, not a model."""
+    names = {shown(name) for name in own_options(script)} - {"run"}
+    assert not names & SAME.keys()
+
+
+EARLIER = {
+    "ch06/evaluate_math500.py": "which_model dataset_size batch_size out_path",
+    "ch06/inference_scaling.py": "which_model dataset_size batch_size out_path num_samples",
+    "ch06/plot_metrics.py": "save_as",
+    "ch06/real_model.py": "every",
+    "ch07/binary_search.py": "every pay kl",
+    "ch07/chat_rl.py": "device_type examples_per_step num_samples eval_examples device_batch_size",
+    "ch07/rl_client.py": "groups_per_batch group_size learning_rate max_tokens test_limit",
+    "ch07/rl_loop.py": "groups_per_batch group_size learning_rate max_tokens test_limit log_path",
+    "ch07/rl_verifiers.py": "groups_per_batch group_size learning_rate max_tokens",
+    "ch07/use_checkpoint.py": "out_dir",
+    "ch08/experiment.py": "every",
+}
+
+
+@pytest.mark.parametrize("script", EARLIER)
+def test_the_words_of_before_are_accepted(script):
+    names = {shown(name) for name in own_options(ROOT / script)}
+    for word in EARLIER[script].split():
+        (ours,) = in_our_words([f"--{word}"], names)
+        assert ours.removeprefix("--").replace("-", "_") in names
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_and_a_wrong_flag(script, run):
     code, out, _ = run(script, "--help")
@@ -65,7 +120,13 @@ def test_evaluate_the_tiny_model_and_a_checkpoint(run, tmp_path):
         weight.data.zero_()  # every token is equally likely, so the answer is token 0, repeated
     path = save_model(model, tmp_path / "zeros.pth")
     code, out, _ = run(
-        "ch06/evaluate_math500.py", *sizes, "--checkpoint_path", path, "--out_path", "zeros.jsonl"
+        "ch06/evaluate_math500.py",
+        "tiny",
+        *sizes,
+        "--checkpoint_path",
+        path,
+        "--out_path",
+        "zeros.jsonl",
     )
     assert code == 0 and "zeros" in out
     zeros = [json.loads(line) for line in open(tmp_path / "zeros.jsonl")]

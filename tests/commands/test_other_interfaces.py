@@ -54,12 +54,12 @@ def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
 @pytest.mark.parametrize(
     "script, word, says",
     [
-        ("rl_loop.py", "group_size=1", "--group_size is 1; choose 2 or more"),
-        ("rl_loop.py", "groups_per_batch=0", "--groups_per_batch is 0; choose 1 or more"),
+        ("rl_loop.py", "group_size=1", "--rollouts is 1; choose 2 or more"),
+        ("rl_loop.py", "groups_per_batch=0", "--problems-per-step is 0; choose 1 or more"),
         ("rl_loop.py", "steps=-1", "--steps is -1"),
-        ("rl_loop.py", "learning_rate=nan", "--learning_rate is nan"),
+        ("rl_loop.py", "learning_rate=nan", "--lr is nan"),
         ("rl_loop.py", "problems=instructions", "instructions is judged by its own rules"),
-        ("rl_client.py", "test_limit=0", "test_limit is 0; choose 1 or more"),
+        ("rl_client.py", "test_limit=0", "eval_limit is 0; choose 1 or more"),
         ("rl_client.py", "group_size=1", "choose 2 or more"),
         ("rl_client.py", "learning_rate=-1", "choose a small number above 0"),
         ("rl_client.py", "problems=instructions", "judged by its own rules"),
