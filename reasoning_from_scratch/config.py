@@ -39,24 +39,24 @@ class Run:
     """What is trained, and where the run is stored."""
 
     model: str = "tiny-base"
-    """Model to start from: tiny-base, smollm2, qwen-0.5b, OWNER/NAME, folder, file, run, RUN@SAVE.
-    A LoRA folder, such as a run's adapter/, is loaded on top of its base model."""
+    """Start from this model: tiny-base, smollm2, qwen-0.5b, OWNER/NAME, a folder, a file, a run or
+    RUN@SAVE. A LoRA folder, such as a run's adapter/, is loaded on top of its base model."""
     load_checkpoint_path: str | None = None
     """Load the current weights of this checkpoint or run, and nothing else."""
     kl_reference: str | None = None
-    """Model that the KL penalty compares with (default: the trained model at its start)."""
+    """Compare with this model in the KL penalty (default: the trained model at its start)."""
     kl_solution: bool = False
     """Show the reference model each problem's solution: even the same model can then teach."""
     kl_schedule: Schedule = "constant"
-    """Shape of kl-coef over the run: constant, or falling to 0."""
+    """Keep kl-coef constant, or let it fall to 0 over the run."""
     recipe: str = "grpo"
-    """Row of `rfs recipes`, or your own, FILE.py:NAME; flags override the row."""
+    """Train with this row of `rfs recipes`, or your own, FILE.py:NAME; flags override the row."""
     smoke: bool = False
     """Run only two small steps, to see within two minutes that everything works here."""
     preflight: bool = True
     """Before the first step, check briefly whether this model can learn from these problems."""
     log_path: str | None = None
-    """Run folder (default: runs/RECIPE-MODEL-TIME)."""
+    """Write the run into this folder (default: runs/RECIPE-MODEL-TIME)."""
     resume: str | None = None
     """Continue the run in this folder, with its model, LoRA and optimizer."""
     overwrite: bool = False
@@ -68,8 +68,8 @@ class Asking:
     """How a problem is presented to the model."""
 
     prompt: str | None = None
-    """How a problem is asked: book, question, chat, plain, nanochat, or a FILE that has {problem}
-    in it, alone (plain:FILE) or in the chat template, chat:FILE (default: by the set)."""
+    """Ask a problem this way: book, question, chat, plain, nanochat, or as in a FILE that has
+    {problem} in it, alone (plain:FILE) or in the chat template, chat:FILE (default: by the set)."""
     stop: str | None = None
     """Also end an answer at this text, such as "\\n\\n" or "Question:" for a base model."""
 
@@ -86,18 +86,18 @@ class Problems(Asking):
     """Which problems, how they are presented, and how many steps of them."""
 
     problems: str | None = None
-    """Problem set (default: tiny, or math-train), your own FILE.jsonl or FILE.py:FUNCTION,
-    hf:OWNER/NAME, or gym:TASK."""
+    """Train on this problem set (default: tiny, or math-train), your own FILE.jsonl or
+    FILE.py:FUNCTION, hf:OWNER/NAME, or gym:TASK."""
     data_path: str | None = None
-    """File to read the training problems from, instead of a download."""
+    """Read the training problems from this file, instead of a download."""
     problem_limit: int | None = None
     """Use only the first N training problems (default: all)."""
     few_shot: int = 0
     """Show the first N problems of the set, solved, before each question."""
     steps: int = 100
-    """Training steps."""
+    """Train for this many steps."""
     problems_per_step: int = 8
-    """Problems sampled at each step."""
+    """Sample this many problems at each step."""
     active_sampling: bool = False
     """Sample more problems until problems-per-step groups have correct and incorrect answers."""
 
@@ -107,15 +107,15 @@ class Drawing:
     """How the tokens of an answer are drawn."""
 
     max_new_tokens: int | None = None
-    """Longest answer in tokens (default: 160 for the tiny model, else 512)."""
+    """End an answer after this many tokens (default: 160 for the tiny model, else 512)."""
     temperature: float = 1.0
-    """Sampling temperature; 1 samples the policy itself."""
+    """Sample at this temperature; 1 samples the policy itself."""
     top_p: float = 1.0
     """Sample from the smallest set of tokens with this total probability; 1 keeps all."""
     top_k: int = 0
     """Sample from this many most likely tokens; 0 keeps all."""
     seed: int = 0
-    """Seed of the problem order and of every answer."""
+    """Order the problems, and draw every answer, by this seed."""
 
     @property
     def leaves_tokens_out(self) -> bool:
@@ -130,11 +130,12 @@ class Turns:
     calculator: bool = False
     """Compute `<<48/2=` for the model: the result goes into its answer and is not trained on."""
     environment: str | None = None
-    """What answers the model: guess (with its problems and player), retry, or FILE.py:CLASS."""
+    """Let this answer the model: guess (with its problems and player), retry, or FILE.py:CLASS."""
     max_turns: int = 8
-    """With an environment: the rollout ends after this many turns of the model."""
+    """With an environment, end the rollout after this many turns of the model."""
     max_turn_tokens: int = 0
-    """With an environment: longest turn in tokens; 0 = as long as the answer may be."""
+    """With an environment, end a turn after this many tokens; 0 allows as many as the answer may
+    have."""
 
     @property
     def is_answered(self) -> bool:
@@ -147,11 +148,11 @@ class Sampling(Turns, Drawing):
     """How the answers of a group are drawn."""
 
     rollouts: int = 8
-    """Rollouts per problem: the size of a group."""
+    """Sample this many rollouts per problem: the size of a group."""
     keep_sampling_mask: bool | None = None
     """Train on the distribution as top-p and top-k cut it (default: yes if they cut)."""
     sample_rows: int = 64
-    """Rollouts sampled in parallel; lower it when sampling runs out of memory."""
+    """Sample this many rollouts in parallel; lower it when sampling runs out of memory."""
 
 
 @dataclass
@@ -159,13 +160,15 @@ class Rewards:
     """How an answer is rewarded."""
 
     reward_parts: dict[str, float] = field(default_factory=lambda: {"correct": 1.0})
-    """Reward parts and their weights, e.g. correct=1 format=0.5."""
+    """Add up these parts of the reward, each with its weight, e.g. correct=1 format=0.5."""
     conditional_format: bool = False
     """Count the format parts only if the answer is correct."""
     overlong_penalty: int = 0
-    """Soft penalty, falling to -1 over the last N tokens before the length limit; 0 = none."""
+    """Subtract a penalty that grows to 1 over the last N tokens before the length limit; 0
+    subtracts none."""
     reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION, replaces the grader; gsm8k: the number after ####."""
+    """Replace the grader by your own verifier, FILE.py:FUNCTION, or by gsm8k, which reads the
+    number after ####."""
 
 
 @dataclass
@@ -173,38 +176,42 @@ class Loss:
     """From rewards to the loss; a recipe is mostly a choice of these."""
 
     advantage: Advantage | str = "zscore"
-    """How the rewards of a group become advantages; or your own, FILE.py:FUNCTION."""
+    """Turn the rewards of a group into advantages this way, or by your own FILE.py:FUNCTION."""
     advantage_per_part: bool = False
     """Z-score each reward part on its own, then their sum over the whole step (gdpo)."""
     objective: Objective | str = "ppo"
-    """The function of ratio and advantage to maximize; or your own, FILE.py:FUNCTION."""
+    """Maximize this function of ratio and advantage, or your own, FILE.py:FUNCTION."""
     aggregate: Aggregate = "sequence"
-    """How token terms are averaged: sum (not at all), constant (over length-constant tokens per
+    """Average token terms this way: sum (not at all), constant (over length-constant tokens per
     rollout), sequence (in each rollout, then over rollouts), token (over all tokens)."""
     length_constant: float | None = None
-    """Tokens per rollout in the denominator of aggregate=constant (default: max-new-tokens)."""
+    """Divide by this many tokens per rollout with aggregate=constant (default: max-new-tokens)."""
     clip_low: float = 0.8
-    """Lower bound of the ratio p / p_start, where the objective has one (ppo, cispo, gspo)."""
+    """Bound the ratio p / p_start from below, where the objective has such a bound (ppo, cispo,
+    gspo)."""
     clip_high: float = 1.2
-    """Upper bound of that ratio; p_start is the trainer's own probability when the step began."""
+    """Bound that ratio from above; p_start is the trainer's own probability when the step began."""
     dro_beta: float = 0.05
-    """Strength of the squared log-ratio in the dro objective."""
+    """Multiply the squared log-ratio in the dro objective by this."""
     divergence_limit: float = 0.2
-    """How far dppo lets the probability of a token move from the sampler's: |p - p_sampler|."""
+    """Let dppo move a token's probability at most this far from the sampler's: |p - p_sampler|."""
     kl: KL = "none"
-    """Where the KL penalty goes: the whole answer's reward, each token's, the loss (k2 or k3)."""
+    """Put the KL penalty here: into the whole answer's reward, each token's, or the loss (k2 or
+    k3)."""
     kl_coef: float = 0.0
-    """Weight of the KL penalty; with kl=reward it multiplies a sum over the answer's tokens."""
+    """Multiply the KL penalty by this; with kl=reward, that is a sum over the answer's tokens."""
     kl_discount_factor: float = 0.0
-    """With kl=token: a token also gets later tokens' penalties, discounted by this per token."""
+    """With kl=token, give a token the later tokens' penalties too, discounted by this per token."""
     kl_importance_weighted: bool = False
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
     truncate_importance: float | None = None
-    """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips)."""
+    """Cap the weight p_start / p_sampler at this (default: 2 if the sampler lags and the loss
+    clips)."""
     mask_importance: float | None = None
-    """Instead of a cap: tokens whose weight p_start / p_sampler exceeds this get weight 0."""
+    """Instead of a cap, give weight 0 to tokens whose weight p_start / p_sampler exceeds this."""
     importance_level: Literal["token", "sequence"] = "token"
-    """One weight p_start / p_sampler for each token, or their product for the whole rollout."""
+    """Weight each token by its own p_start / p_sampler, or all by their product over the
+    rollout."""
     sequence_mask_threshold: float | None = None
     """Drop rollouts with negative advantage from which the policy has moved further than this."""
     drop_uniform_groups: bool = True
@@ -221,21 +228,23 @@ class Updates:
     """Which rollouts of a step are used, how often, and how many together."""
 
     train_rollouts: int = 0
-    """Of each group, train only on the N rollouts whose rewards vary most; 0 = on all."""
+    """Of each group, train only on the N rollouts whose rewards vary most; 0 trains on all."""
     logprob_temperature: float | None = None
-    """Temperature of the log-probabilities that are trained (default: --temperature)."""
+    """Compute the trained log-probabilities at this temperature (default: --temperature)."""
     epochs: int = 1
-    """Passes over the rollouts of a step."""
+    """Pass over the rollouts of a step this many times."""
     num_substeps: int = 1
-    """Optimizer steps per pass, each on a share of the groups; start with 2 to 4 and ppo."""
+    """Make this many optimizer steps per pass, each on a share of the groups; start with 2 to 4 and
+    ppo."""
     micro_batch_tokens: int | None = None
-    """Tokens of one forward and backward pass, without a long prompt that its rollouts share
-    (default: 8192; on a CPU as many as fit into 1 GB or, if that is more, a 24th of what is
-    free)."""
+    """Compute this many tokens in one forward and backward pass, not counting a long prompt that
+    its rollouts share (default: 8192; on a CPU as many as fit into 1 GB or, if that is more, a 24th
+    of what is free)."""
     micro_batch_rows: int = 0
-    """Rollouts of one forward and backward pass; 0 = as many as micro-batch-tokens allows."""
+    """Compute this many rollouts in one forward and backward pass; 0 takes as many as
+    micro-batch-tokens allows."""
     grad_clip: float = 1.0
-    """Largest norm of the gradient; 0 = no clipping."""
+    """Scale the gradient down to this norm if it is longer; 0 never does."""
 
 
 @dataclass
@@ -243,34 +252,37 @@ class Optim:
     """How weights follow the gradient."""
 
     lr: float | None = None
-    """Learning rate (default: 1e-4 for the tiny model, else 1e-6; sft: at least 1e-5;
-    ten times that for LoRA)."""
+    """Learn at this rate (default: 1e-4 for the tiny model, else 1e-6; sft: at least 1e-5; ten
+    times that for LoRA)."""
     lr_at_problems: int | None = None
-    """Problems per step that lr is meant for; for N times as many, lr is multiplied by sqrt(N)."""
+    """Take lr as meant for this many problems per step; for N times as many it is multiplied by
+    sqrt(N)."""
     lr_schedule: Schedule = "constant"
-    """Shape of the learning rate after the warm-up."""
+    """Let the learning rate take this shape after the warm-up."""
     warmup_steps: int = 0
-    """Steps over which the learning rate rises to its full value."""
+    """Raise the learning rate to its full value over this many steps."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """adamw for all weights; muon: Muon for the matrices of the blocks, AdamW for the rest."""
+    """Move all weights by AdamW (adamw), or the matrices of the blocks by Muon and the rest by
+    AdamW (muon)."""
     beta1: float = 0.9
-    """Decay of AdamW's mean of gradients."""
+    """Let AdamW's mean of gradients decay by this."""
     beta2: float = 0.95
-    """Decay of AdamW's mean of squared gradients."""
+    """Let AdamW's mean of squared gradients decay by this."""
     weight_decay: float = 0.0
-    """Decoupled weight decay of AdamW, on matrices only."""
+    """Shrink matrices, and only these, by this times the learning rate at each step."""
     matrix_lr: float | None = None
-    """With muon, lr times this is the learning rate of the blocks' matrices (default: by shape)."""
+    """With muon, train the blocks' matrices at lr times this (default: by shape)."""
     embedding_lr: float | None = None
-    """With muon, lr times this is the learning rate of the embedding (default: 1)."""
+    """With muon, train the embedding at lr times this (default: 1)."""
     unembedding_lr: float | None = None
-    """With muon, lr times this is the learning rate of the head and the norms (default: 1)."""
+    """With muon, train the head and the norms at lr times this (default: 1)."""
     low_precision_updates: Literal["master", "stochastic"] = "master"
-    """For bfloat16 models: keep float32 master weights, or round updates stochastically."""
+    """For bfloat16 models, keep float32 master weights, or round updates stochastically."""
     lora_rank: int = 0
-    """Train low-rank additions to the blocks' matrices instead of the weights; 0 = all weights."""
+    """Train low-rank additions to the blocks' matrices instead of the weights; 0 trains all
+    weights."""
     lora_alpha: float = 32.0
-    """The additions are scaled by lora-alpha / lora-rank."""
+    """Scale the additions by lora-alpha / lora-rank."""
 
 
 @dataclass
@@ -278,17 +290,18 @@ class Scale:
     """How many processes share the work, and how far sampling may run ahead of training."""
 
     shard: Literal["none", "fsdp"] = "none"
-    """Under torchrun: fsdp keeps a slice of weights, gradients and optimizer on each rank."""
+    """Under torchrun, fsdp keeps a slice of weights, gradients and optimizer on each rank."""
     num_minibatches: int = 1
     """Stream a substep in this many parts: each is trained on while the others are sampled."""
     max_steps_off_policy: int = 0
-    """Steps that a parallel sampler may lag behind; 0 = take turns, with bit-identical repeats."""
+    """Let a parallel sampler lag this many steps behind; 0 takes turns, with bit-identical
+    repeats."""
     sampler: Literal["local", "ray"] = "local"
-    """Who samples: this process, or actors of Ray, here or on many machines (extra: ray)."""
+    """Sample in this process, or with actors of Ray, here or on many machines (extra: ray)."""
     num_samplers: int = 2
-    """Ray actors; each holds the model and samples a part of every step."""
+    """Start this many Ray actors; each holds the model and samples a part of every step."""
     ray_address: str | None = None
-    """HOST:PORT of a running Ray cluster (default: start Ray on this machine)."""
+    """Use the running Ray cluster at HOST:PORT (default: start Ray on this machine)."""
 
 
 @dataclass
@@ -296,10 +309,10 @@ class Device:
     """Where a model is stored, and in which number format."""
 
     device: str = "auto"
-    """Where to compute: cpu, cuda, mps, or auto."""
+    """Compute on this: cpu, cuda, mps, or auto."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the weights; auto: bfloat16 on CUDA and, for models that are not small, on
-    CPUs that multiply it faster; else float32."""
+    """Store the weights in this number format. With auto it is bfloat16 on CUDA and, for models
+    that are not small, on CPUs that multiply it faster, else float32."""
 
 
 @dataclass
@@ -307,7 +320,7 @@ class Memory(Device):
     """How the model is stored and computed."""
 
     gradient_checkpointing: bool = False
-    """Recompute each block in the backward pass: less memory, about a third more time."""
+    """Recompute each block in the backward pass, which takes less memory and a third more time."""
     compile: bool = False
     """Compile the training pass with torch.compile and, on a GPU, the decoding steps."""
 
@@ -317,25 +330,27 @@ class Records:
     """What is evaluated, saved and reported."""
 
     eval_every: int | None = None
-    """Steps between evaluations; 0 = never (default: at both ends if --eval-... is given)."""
+    """Evaluate after every N steps; 0 never does (default: at both ends if --eval-... is given)."""
     eval_problems: Sequence[str] | None = None
-    """Problem sets to evaluate on, the main one first (default: those of --problems)."""
+    """Evaluate on these problem sets, the main one first (default: those of --problems)."""
     eval_limit: int = 100
-    """Problems per evaluation, of each set."""
+    """Evaluate on this many problems of each set."""
     eval_samples: int = 1
-    """Answers per problem at evaluation: 1 uses greedy decoding, more are sampled for pass@k."""
+    """Draw this many answers per problem at evaluation: 1 uses greedy decoding, more are sampled
+    for pass@k."""
     evaluators: Sequence[str] | None = None
     """Also run your FILE.py:FUNCTION(model, tokenizer) -> {name: number} at each evaluation."""
     save_every: int = 0
-    """Steps between saves of weights and optimizer; the last step is always saved."""
+    """Save weights and optimizer after every N steps; the last step is always saved."""
     rolling_every: int = 0
-    """Steps between saves of which only the newest is kept."""
+    """Save after every N steps, and keep only the newest of these saves."""
     keep_last: int = 0
-    """Keep only the last N of the --save-every saves; 0 = all."""
+    """Keep only the last N of the --save-every saves; 0 keeps all."""
     report_every: int = 10
-    """Steps between answers to the probe problems and a new report.html; 0 = only at the end."""
+    """Answer the probe problems and write a new report.html after every N steps; 0 does so only at
+    the end."""
     num_groups_to_log: int = 4
-    """Groups written in full to each step's page, mixed ones first; 0 = no pages."""
+    """Write N groups in full to each step's page, mixed ones first; 0 writes no pages."""
     iteration_folders: bool = False
     """Give each step's files a second name, in iteration_NNNNNN/, as Tinker's viewers expect."""
     compute_post_kl: bool = False

@@ -5,24 +5,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from reasoning_from_scratch.commands.playground import PlaygroundOptions, entries_of, page_of
+from reasoning_from_scratch.commands.options import BookOptions, PlaygroundOptions
+from reasoning_from_scratch.commands.playground import entries_of, page_of
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import progress_bar
 from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.text import visible
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass
-class BookOptions:
-    """Options of `rfs book`."""
-
-    out: str = "book"
-    """Folder to write the site into; its first page is index.html."""
 
 
 def book(options: BookOptions) -> int:

@@ -16,9 +16,9 @@ from reasoning_from_scratch import __version__
 from reasoning_from_scratch.commands.other_words import SHOWN, as_flags, flags_of, in_our_words
 from reasoning_from_scratch.errors import UserError, unknown_name
 
-# name -> (one line of help, "module:function"). The function takes one dataclass, or typed keyword
-# arguments, which tyro turns into flags, or `argv`, the flags themselves. `rfs --help` reads only
-# this table, so it never waits for torch. A test imports every row.
+# name -> (one line of help, "module:function"). The function takes the options that OPTIONS has for
+# it, or nothing, or `argv`, the flags themselves. `rfs --help` reads only this table, so it never
+# waits for torch. A test imports every row.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": (
         "Watch a small model learn to reason, right now.",
@@ -67,17 +67,24 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
 }
 
-# Commands that load a model, and the dataclass that holds their options. Importing torch takes
-# seconds and reading options does not. So a mistyped option is refused first; then a line says what
-# is loading.
+# Commands that import torch, and the dataclass that holds their options. That import takes seconds
+# and reading options does not. So a mistyped option is refused first; then a line says what is
+# loading. (`train` does the same by itself.)
 OPTIONS = {
     "quickstart": "commands.options:QuickstartOptions",
+    "compare": "commands.compare_options:CompareOptions",
+    "plot": "commands.positional_options:PlotOptions",
+    "report": "commands.positional_options:ReportOptions",
     "evaluate": "evaluation.options:EvaluateOptions",
     "chat": "commands.options:ChatOptions",
     "serve": "serve.options:ServeOptions",
+    "export": "commands.positional_options:ExportOptions",
+    "push": "commands.positional_options:PushOptions",
+    "playground": "commands.options:PlaygroundOptions",
+    "book": "commands.options:BookOptions",
     "preflight": "commands.preflight_options:PreflightOptions",
+    "doctor": "commands.options:DoctorOptions",
 }
-SLOW = ("compare", "export", "push", "playground", "book", "doctor")  # these import torch, too
 
 # A command's model or run may be its first word or come after --model: people try both. These
 # commands read it as their first word; the others that have one, as an option.
@@ -119,8 +126,8 @@ def is_model_flag(word: str) -> bool:
 
 
 def run_script(function: Callable, words: bool = False) -> int:
-    """The same for a script beside a chapter, whose flags are spelled with underscores. With
-    `words`, it also takes key=value."""
+    """The same for a script beside a chapter. If it has a model, that may be its first word, too.
+    With `words`, it also takes key=value."""
     from tyro.conf import FlagCreatePairsOff
 
     from reasoning_from_scratch.commands.reading import read
@@ -128,10 +135,12 @@ def run_script(function: Callable, words: bool = False) -> int:
     options, name = single_dataclass(function), Path(sys.argv[0]).name
     names = flags_of(options or function)
     about = inspect.getdoc(inspect.getmodule(function))
-    looks: dict[str, Any] = {"prog": name, "about": about, "use_underscores": True}
+    looks: dict[str, Any] = {"prog": name, "about": about}
 
     def call() -> int:
         argv = with_home(sys.argv[1:])
+        if "model" in names and argv and not argv[0].startswith("-") and "=" not in argv[0]:
+            argv = ["--model", *argv]
         args = as_flags(argv, names) if words else in_our_words(argv, names)
         return function(read(options, args, config=(FlagCreatePairsOff,), **looks)) or 0
 
@@ -185,7 +194,7 @@ def run_command(name: str, args: Sequence[str]) -> int:
         raise unknown_name("command", name, COMMANDS)
     if name != "train" and os.environ.get("WORLD_SIZE", "1") != "1":
         raise UserError(f"{name} is for one process: start it without torchrun")
-    from reasoning_from_scratch.commands.reading import HELP, read
+    from reasoning_from_scratch.commands.reading import read
 
     help_line, target = COMMANDS[name]
     looks: dict[str, Any] = {"prog": f"rfs {name}", "about": help_line}
@@ -198,17 +207,11 @@ def run_command(name: str, args: Sequence[str]) -> int:
         named = "given" in inspect.signature(function).parameters
         result = function(options, given=given_in(args)) if named else function(options)
         return result if isinstance(result, int) else 0
-    if name in SLOW and HELP.isdisjoint(args):
-        say_loading("torch")
     function = load_function(target)
     if list(inspect.signature(function).parameters) == ["argv"]:
         result = function(list(args))  # reads its flags itself
         return result if isinstance(result, int) else 0
-    dataclass = single_dataclass(function)
-    args = in_our_words(args, flags_of(dataclass or function))
-    result = read(dataclass or function, args, **looks)
-    if dataclass is not None:
-        result = function(result)
+    result = read(function, in_our_words(args, flags_of(function)), **looks)
     return result if isinstance(result, int) else 0
 
 

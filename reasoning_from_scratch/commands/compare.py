@@ -23,11 +23,12 @@ import torch
 from matplotlib.figure import Figure
 from tqdm.auto import tqdm
 
+from reasoning_from_scratch.commands.compare_options import CompareOptions, shared_settings
 from reasoning_from_scratch.commands.plot import step_of
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
-from reasoning_from_scratch.files.model_names import check_model_name, is_name
+from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
 from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -36,8 +37,7 @@ from reasoning_from_scratch.report.forest import forest_plot
 from reasoning_from_scratch.report.pages import as_percent
 from reasoning_from_scratch.report.picture_files import save_picture
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.option_checks import flag
-from reasoning_from_scratch.run.options import PRESETS, configure, preset, recipe_row
+from reasoning_from_scratch.run.options import PRESETS, configure, preset
 from reasoning_from_scratch.run.origin import weights_mark
 from reasoning_from_scratch.run.study import (
     Trial,
@@ -49,48 +49,7 @@ from reasoning_from_scratch.run.study import (
     study,
     trials,
 )
-from reasoning_from_scratch.tasks.own_task import try_functions
-from reasoning_from_scratch.tasks.problem_sets import try_set
 from reasoning_from_scratch.text import aligned, counted
-
-
-@dataclass
-class CompareOptions:
-    """Options of `rfs compare`; None means what the recipe says, or the default of `rfs train`."""
-
-    recipes: tuple[str, ...] = ("grpo", "dr_grpo", "dapo")
-    """Rows of `rfs recipes`, or your own, FILE.py:NAME."""
-    lrs: tuple[float, ...] | None = None
-    """Learning rates to try with each recipe; the best one for each is shown."""
-    seeds: int = 3
-    """Runs per recipe and learning rate, with seeds 0, 1, ..."""
-    baseline: str | None = None
-    """Recipe that the others are compared with (default: the first)."""
-    model: str = "tiny-base"
-    """Model that all start from: a name, a folder, a file, a run (its best save) or RUN@SAVE."""
-    problems: str | None = None
-    """Problem set to train on, hf:OWNER/NAME, a file of your own or FILE.py:FUNCTION; the
-    evaluations use its held-out problems."""
-    reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION, replaces the grader."""
-    steps: int = 60
-    """Training steps of each run."""
-    problems_per_step: int = 8
-    """Problems sampled at each step."""
-    rollouts: int = 8
-    """Rollouts per problem."""
-    max_new_tokens: int | None = None
-    """Longest answer in tokens."""
-    eval_every: int = 10
-    """Steps between evaluations, plus one at the end; a killed run continues from the last one."""
-    eval_limit: int = 200
-    """Problems per evaluation."""
-    jobs: int | None = None
-    """Runs in parallel, which share the cores (default: one per core for a tiny model, else 1)."""
-    out: str = "runs/compare"
-    """Folder for runs, tables and pictures. A run that is already there is not repeated; if its
-    settings differ from these, the command refuses to start."""
-
 
 Runs = Mapping[int, list[dict]]  # the metrics of each seed
 ENTROPY = "optim/token_entropy"
@@ -118,7 +77,6 @@ class Row:
 
 def compare_command(options: CompareOptions) -> None:
     """Trains every recipe at every learning rate and seed, then writes and prints the table."""
-    check_options(options)
     options = replace(options, model=which_weights(options.model))  # printed once, not by each run
     every = asked_trials(options)
     for trial in every:  # before the first run: a table takes hours
@@ -144,45 +102,6 @@ def compare_command(options: CompareOptions) -> None:
     pictures = "compare.png" + ", forest.png" * forest
     print(summary(rows, options))
     print(f"\nall figures: {out / 'compare.md'}, compare.csv, runs.csv, {pictures}")
-
-
-def check_options(options: CompareOptions) -> None:
-    check_model_name(options.model)
-    if options.problems is not None:
-        try_set(options.problems)
-    try_functions(options.reward)
-    if options.seeds < 1:
-        raise UserError(f"--seeds is {options.seeds}, but must be at least 1")
-    if options.eval_every < 1:
-        raise UserError(f"--eval-every is {options.eval_every}, but the table needs evaluations")
-    if len(set(options.recipes)) < len(options.recipes) or not options.recipes:
-        raise UserError("--recipes needs one or more names, each once")
-    if options.lrs is not None and len(set(options.lrs)) != max(1, len(options.lrs)):
-        raise UserError("--lrs needs one or more learning rates, each once")
-    if options.baseline not in (None, *options.recipes):
-        raise UserError(f"--baseline {options.baseline} is not in --recipes: add it there")
-    shared = shared_settings(options)
-    for recipe in options.recipes:
-        changes = recipe_row(recipe).changes
-        if changes.get("objective") == "cross_entropy":
-            raise UserError(
-                f"--recipe {recipe} learns from worked solutions and samples nothing, so there are "
-                "no rollouts to compare: train it with rfs train"
-            )
-        for name in sorted(changes.keys() & shared.keys()):
-            if changes[name] != shared[name]:
-                raise UserError(
-                    f"{recipe} sets {name} to {changes[name]}, but in a comparison all recipes "
-                    f"have the same: take it out of the recipe, and use {flag(name)}"
-                )
-
-
-def shared_settings(options: CompareOptions) -> dict[str, Any]:
-    """What all recipes have in common: the options that were given or have a default, and the
-    problems in any case."""
-    fields = vars(TrainConfig()).keys() & vars(options).keys()
-    values = {name: getattr(options, name) for name in fields}
-    return {k: v for k, v in values.items() if v is not None or k == "problems"}
 
 
 def rates(options: CompareOptions) -> tuple[float | None, ...]:

@@ -13,6 +13,7 @@ import torch
 from huggingface_hub import constants
 
 from reasoning_from_scratch import DISTRIBUTION
+from reasoning_from_scratch.commands.options import DoctorOptions
 from reasoning_from_scratch.fast.decode_library import GET_A_COMPILER
 from reasoning_from_scratch.fast.decoding import load_library
 from reasoning_from_scratch.fast.device import TITLES, parity_problem, resolve_device
@@ -42,14 +43,6 @@ class Finding:
     def __str__(self) -> str:
         lines = [f"{self.state:<8} {self.topic:<9} {self.found}"]
         return "\n".join(lines + ([f"{'':<18} -> {self.advice}"] if self.advice else []))
-
-
-@dataclass
-class DoctorOptions:
-    """Options of `rfs doctor`."""
-
-    network: bool = True
-    """Also check whether the Hugging Face Hub responds (at most 3 s)."""
 
 
 def doctor(options: DoctorOptions) -> int:

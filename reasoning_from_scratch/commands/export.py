@@ -1,17 +1,15 @@
 """`rfs export` and `rfs push`: take a model out of this project, to a folder or to the hub."""
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from huggingface_hub import HfApi
-from tyro.conf import Positional
 
+from reasoning_from_scratch.commands.positional_options import ExportOptions, PushOptions
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 from reasoning_from_scratch.files.hub_models import is_whole
-from reasoning_from_scratch.files.model_names import HUB_NAME
 from reasoning_from_scratch.files.saved_models import CARD_FILE
 from reasoning_from_scratch.files.weights import (
     HANDED_ON,
@@ -20,28 +18,6 @@ from reasoning_from_scratch.files.weights import (
     save_hf_folder,
 )
 from reasoning_from_scratch.text import expanded, visible
-
-
-@dataclass
-class ExportOptions:
-    """Options of `rfs export`."""
-
-    model: Positional[str]
-    """A run (its best save), RUN@SAVE, or any other model."""
-    out: Path
-    """Folder to write: config, weights in safetensors, tokenizer, generation config, model card."""
-
-
-@dataclass
-class PushOptions:
-    """Options of `rfs push`."""
-
-    model: Positional[str]
-    """A run (its best save), RUN@SAVE, or any other model."""
-    repository: Positional[str]
-    """OWNER/NAME on the hub; created if it does not exist."""
-    private: bool = False
-    """If the repository is new, make it private."""
 
 
 def export(options: ExportOptions) -> None:
@@ -78,8 +54,6 @@ def belongs_to_a_model(name: str) -> bool:
 
 def push(options: PushOptions) -> None:
     """Upload a model to the hub."""
-    if not HUB_NAME.fullmatch(options.repository):
-        raise UserError(f"{options.repository} is not OWNER/NAME; OWNER is your name on the hub")
     source = model_folder(options.model)
     if not is_whole(source):
         raise UserError(

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from reasoning_from_scratch.commands.options import PlaygroundOptions
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 from reasoning_from_scratch.files.saved_models import read_index, run_and_save
@@ -65,20 +65,6 @@ LOSS = (
     "temperature top_p train_temperature reward_parts conditional_format overlong_penalty "
     "length_constant"
 ).split()
-
-
-@dataclass
-class PlaygroundOptions:
-    """Options of `rfs playground`."""
-
-    models: tuple[str, ...] = ("tiny-base", "tiny-grpo", "tiny-grpo-longer")
-    """Models for the page: names, folders or runs. The first one can be trained there."""
-    players: tuple[str, ...] = ("tiny-player", "tiny-player-grpo")
-    """Models that guess numbers; the first one can be trained. Nothing after it: no game."""
-    run: str | None = None
-    """A run with saved steps, for a slider over its training."""
-    out: str = "playground.html"
-    """Where to write the page."""
 
 
 class Entry(NamedTuple):

@@ -3,12 +3,11 @@
 import csv
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import tyro
 from matplotlib.figure import Figure
 
+from reasoning_from_scratch.commands.positional_options import PlotOptions
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.report import newest_run
@@ -33,17 +32,6 @@ CURVES = {
     "entropy (nats per token)": ENTROPY,
     "gradient norm": GRADIENT_NORM,
 }
-
-
-@dataclass
-class PlotOptions:
-    """Options of `rfs plot`."""
-
-    runs: tyro.conf.Positional[list[str]] = field(default_factory=list)
-    """Run folders, or CSV files of the book's scripts (default: the newest run in runs/)."""
-    out: str | None = None
-    """Picture to write; its ending sets the format (default: curves.png in the run's folder or, for
-    several runs or a CSV file, here)."""
 
 
 def plot_command(options: PlotOptions) -> None:

@@ -14,20 +14,20 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
     """Options of `rfs preflight`; use the values that training will use."""
 
     model: str = "tiny"
-    """Model to start from: tiny, base, reasoning, a folder, a file, a run or RUN@SAVE."""
+    """Start from this model: tiny, base, reasoning, a folder, a file, a run or RUN@SAVE."""
     problems: str | None = None
-    """Problem set to train on, hf:OWNER/NAME, a .json or .jsonl file, or FILE.py:FUNCTION (default:
-    as in `rfs train`)."""
+    """Try this problem set, hf:OWNER/NAME, a .json or .jsonl file, or FILE.py:FUNCTION (default: as
+    in `rfs train`)."""
     reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION (default: the grader compares the boxed answer)."""
+    """Use your own verifier, FILE.py:FUNCTION (default: the grader compares the boxed answer)."""
     num_problems: int = 16
-    """Problems to try, spread over the set; if it has several tasks, this many of each."""
+    """Try this many problems, spread over the set; if it has several tasks, this many of each."""
     rollouts: int = 8
-    """Rollouts per problem."""
+    """Sample this many rollouts per problem."""
     problems_per_step: int = 8
-    """Problems per training step, for the estimate of its time."""
+    """Estimate the time of a training step with this many problems."""
     sample_rows: int = 64
-    """Rollouts sampled in parallel."""
+    """Sample this many rollouts in parallel."""
 
     def check(self) -> str:
         """Refuses what cannot be loaded, before torch is imported; returns the model's name."""

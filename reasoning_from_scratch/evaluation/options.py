@@ -17,30 +17,35 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
     FIRST = "model problems limit reward samples temperature max_new_tokens out_path".split()
 
     model: tuple[str, ...] = ("tiny",)
-    """One or several models: tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a
-    run (its best save) or RUN@SAVE. A run is evaluated the way it was trained; a line says how."""
+    """Measure one or several models: tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a
+    file, a run (its best save) or RUN@SAVE. A run is evaluated the way it was trained; a line says
+    how."""
     problems: tuple[str, ...] | None = None
-    """One or several sets: tiny-test, math-500, gym:TASK@held-out, hf:OWNER/NAME@test, ..., or a
-    file, FILE.jsonl (default: the sets that a run was evaluated on, else tiny-test or math-500)."""
+    """Measure on one or several sets: tiny-test, math-500, gym:TASK@held-out, hf:OWNER/NAME@test,
+    ..., or a file, FILE.jsonl (default: the sets that a run was evaluated on, else tiny-test or
+    math-500)."""
     limit: int | None = None
     """Use only this many problems, the first ones (default: all)."""
     samples: int = 1
-    """Answers per problem; with k of them, pass@1 to pass@k and the majority vote are measured."""
+    """Draw this many answers per problem; with k of them, pass@1 to pass@k and the majority vote
+    are measured."""
     max_new_tokens: int = 512
-    """Longest answer in tokens."""
+    """End an answer after this many tokens."""
     temperature: float = 0.0
-    """Sampling temperature; 0 always takes the most probable token."""
+    """Sample at this temperature; 0 always takes the most probable token."""
     fallback: Literal["none", "number_only", "number_then_full"] = "none"
-    """What is read where nothing is boxed; the book's scores use number_then_full."""
+    """Read this where nothing is boxed; the book's scores use number_then_full."""
     reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION, replaces the grader; a reward of 1 means correct."""
+    """Replace the grader by your own verifier, FILE.py:FUNCTION; a reward of 1 means correct."""
     out_path: Path | None = None
-    """File for a JSON line per answer, with a card beside it; a killed run goes on where it was,
-    and a larger --limit adds to the file. Several models or sets have a file each: A-NAME.jsonl."""
+    """Write a JSON line per answer to this file, with a card beside it; a killed run goes on where
+    it was, and a larger --limit adds to the file. Several models or sets have a file each:
+    A-NAME.jsonl."""
     figure: Path | None = None
-    """Picture of pass@k for k from 1 to --samples; its numbers go into a .csv beside it."""
+    """Draw pass@k for k from 1 to --samples into this picture; its numbers go into a .csv beside
+    it."""
     sample_rows: int = 64
-    """Answers sampled in parallel; lower it when memory runs out."""
+    """Sample this many answers in parallel; lower it when memory runs out."""
 
     def check(self) -> str:
         """Refuses what cannot be loaded, before torch is imported; the names of the models."""

@@ -18,26 +18,28 @@ class ServeOptions(Device):
     """Options of `rfs serve`."""
 
     model: tuple[str, ...] = ("tiny",)
-    """Models to serve: tiny, smollm2, OWNER/NAME, a folder, a run; NAME=PATH sets another name."""
+    """Serve these models: tiny, smollm2, OWNER/NAME, a folder, a run; NAME=PATH sets another
+    name."""
     port: int = 8000
-    """Port to listen on."""
+    """Listen on this port."""
     host: str = "127.0.0.1"
-    """Address to listen on; any other than this machine's own needs a key."""
+    """Listen on this address; any other than this machine's own needs a key."""
     api_key: str | None = None
-    """Key that clients must send (default: the environment's RFS_API_KEY, or none is needed)."""
+    """Require this key of clients (default: the environment's RFS_API_KEY, or none)."""
     log_path: str | None = None
-    """Folder for what clients save and train (default: runs/serve); reuse it to continue."""
+    """Keep what clients save and train in this folder (default: runs/serve); reuse it to
+    continue."""
     all_weights: bool = False
     """Train all weights even if a client requests LoRA; without it, a client's rank=0 does so."""
     keep_samplers: int = 16
-    """How many of a client's newest snapshots of weights to keep in memory."""
+    """Keep this many of a client's newest snapshots of weights in memory."""
     rows: int = 64
-    """Answers drawn in parallel; lower it if memory runs out."""
+    """Draw this many answers in parallel; lower it if memory runs out."""
     seed: int = 0
-    """Seed for sampling if the client gives none."""
+    """Sample with this seed if the client gives none."""
     stability: Literal["off", "importance"] = "off"
-    """What stable_reinforce, Tinker's default loss, does: off refuses it, since it needs records
-    that only Tinker makes; importance computes importance_sampling in its place."""
+    """Refuse stable_reinforce, Tinker's default loss, since it needs records that only Tinker makes
+    (off), or compute importance_sampling in its place (importance)."""
 
     def check(self) -> str:
         """Refuses what cannot be served; returns the names of the models."""

@@ -175,7 +175,7 @@ def test_the_rate_is_chosen_by_the_rollouts():
 )
 def test_bad_requests(changes, says):
     with pytest.raises(UserError, match=says):
-        compare_command(CompareOptions(**changes))
+        CompareOptions(**changes).check()
 
 
 OWN = """
@@ -195,9 +195,9 @@ def test_what_a_recipe_of_your_own_sets(tmp_path):
     assert (config.lr, config.max_new_tokens, config.rollouts) == (3e-3, 3, 4)
     assert asked_config(asked, Trial(own[0], 0.1, 0)).lr == 0.1  # of --lrs
     with pytest.raises(UserError, match="many sets rollouts to 64, .* --rollouts"):
-        compare_command(replace(asked, recipes=own[1:2]))
+        replace(asked, recipes=own[1:2]).check()
     with pytest.raises(UserError, match="elsewhere sets problems to tiny"):
-        compare_command(replace(asked, recipes=own[2:]))
+        replace(asked, recipes=own[2:]).check()
 
 
 def run(*accuracies, correct=0.5):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from reasoning_from_scratch.commands import cli
-from reasoning_from_scratch.commands.reading import read
+from reasoning_from_scratch.commands.reading import descriptions, read
+from reasoning_from_scratch.config import TrainConfig
 
 SHORT = ("train", "evaluate")  # the others explain all of their options at once
 
@@ -30,6 +31,33 @@ def test_nothing_in_help_is_about_our_code(words, capsys):
         assert odd not in shown
     for text in re.split(r" --[a-z0-9-]+ ", shown):
         assert text.count("(default:") <= 1, text  # not twice for the same option
+
+
+# What an option does to a run. A new option may need another one.
+VERBS = """
+    add answer ask average begin bound cap check compare compile compute continue count cut
+    delete divide download draw drop end estimate evaluate export find give insert keep learn
+    let list listen load log make maximize measure move multiply name open order pass play plot
+    print put raise read recompute refuse replace report require review reward run sample save
+    scale serve show shrink skip start store stream subtract surround take talk train try turn
+    upload use warm weight write z-score
+""".split()
+# "Also log to ...", "With kl=token, give ...", "Under torchrun, fsdp keeps ..."
+BEFORE = re.compile(r"^(also|only|(with|of|under|for|before|instead|after)\b[^,]*,)+ |fsdp |s\b")
+
+
+def is_sentence(text):
+    """Whether it is whole, and begins with what the option does."""
+    first = re.match(r"[a-z-]+", BEFORE.sub("", text[:1].lower() + text[1:]))
+    whole = text[0].isupper() and text.endswith((".", ")"))
+    return whole and first and first[0] in VERBS
+
+
+@pytest.mark.parametrize("name", [*cli.OPTIONS, "train"])
+def test_what_help_says_of_an_option_is_a_sentence(name):
+    kind = cli.load_function(cli.OPTIONS[name]) if name in cli.OPTIONS else TrainConfig
+    texts = descriptions(kind).values()
+    assert len(texts) >= 1 and [text for text in texts if not is_sentence(text)] == []
 
 
 @pytest.mark.parametrize("name", SHORT)

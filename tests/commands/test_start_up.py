@@ -32,7 +32,11 @@ def until_torch(*words: str) -> subprocess.CompletedProcess:
     [
         ("chat --model tiny-grpo", "loading tiny-grpo ..."),
         ("train", "loading tiny-base ..."),
+        ("compare --model tiny-grpo", "loading tiny-grpo ..."),
+        ("export tiny --out elsewhere", "loading tiny ..."),
         ("doctor", "loading torch ..."),
+        ("plot", "loading torch ..."),
+        ("report", "loading torch ..."),
     ],
 )
 def test_a_command_says_what_it_loads_before_it_imports_torch(words, line):
@@ -49,6 +53,17 @@ def test_a_command_says_what_it_loads_before_it_imports_torch(words, line):
         ("train --recipe dapoo", "did you mean 'dapo'?"),
         ("evaluate --problems tiny-tset", "did you mean 'tiny-test'?"),
         ("quickstart --steps 0", "--steps is 0"),
+        ("compare --stesp 3", "did you mean --steps?"),
+        ("compare --recipes grop", "did you mean 'grpo'?"),
+        ("compare --seeds 0", "--seeds is 0"),
+        ("export tiny --otu elsewhere", "did you mean --out?"),
+        ("export tiny-bsae --out elsewhere", "did you mean 'tiny-base'?"),
+        ("push tiny mine", "mine is not OWNER/NAME"),
+        ("plot --otu 2", "did you mean --out?"),
+        ("report --opne", "did you mean --open?"),
+        ("book --otu site", "did you mean --out?"),
+        ("playground --models tiny-bsae", "did you mean 'tiny-base'?"),
+        ("doctor --no-netwrok", "--network"),
     ],
 )
 def test_what_is_mistyped_is_refused_without_torch(words, says):
