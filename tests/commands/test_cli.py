@@ -81,8 +81,8 @@ def test_every_row_imports_and_its_help_works(name, capsys):
         ("train --steps 3 4", "--steps takes one value, but '4' follows it"),
         ("train --smoke 3", "--smoke takes no value, but '3' follows it"),
         ("doctor fast", "'fast' is neither an option nor the value of one"),
-        ("export tiny", "--out is missing: Folder to write"),
-        ("push tiny", "REPOSITORY is missing: OWNER/NAME on the hub"),
+        ("export tiny", "--out is missing: Write this folder"),
+        ("push tiny", "REPOSITORY is missing: Upload to OWNER/NAME"),
     ],
 )
 def test_user_error_is_one_line_and_exit_2(words, says, capsys, tmp_path, monkeypatch):

@@ -43,14 +43,14 @@ VERBS = """
     upload use warm weight write z-score
 """.split()
 # "Also log to ...", "With kl=token, give ...", "Under torchrun, fsdp keeps ..."
-BEFORE = re.compile(r"^(also|only|(with|of|under|for|before|instead|after)\b[^,]*,)+ |fsdp |s\b")
+BEFORE = re.compile(r"^(also|only|(with|of|under|for|before|instead|after)\b[^,]*,)+ (fsdp )?")
 
 
 def is_sentence(text):
     """Whether it is whole, and begins with what the option does."""
     first = re.match(r"[a-z-]+", BEFORE.sub("", text[:1].lower() + text[1:]))
     whole = text[0].isupper() and text.endswith((".", ")"))
-    return whole and first and first[0] in VERBS
+    return whole and first and bool({first[0], first[0].removesuffix("s")} & set(VERBS))
 
 
 @pytest.mark.parametrize("name", [*cli.OPTIONS, "train"])
