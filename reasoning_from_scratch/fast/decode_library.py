@@ -58,8 +58,9 @@ def kept_library(
 def open_library(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     integer, pointer = ctypes.c_int64, ctypes.c_void_p
-    library.pack.argtypes = [pointer, integer, integer, pointer, integer, integer]
-    library.pack.restype = None
+    for pack in (library.pack, library.pack_int8):
+        pack.argtypes = [pointer, integer, integer, pointer, integer, integer]
+        pack.restype = None
     return library
 
 
