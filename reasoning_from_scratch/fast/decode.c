@@ -270,7 +270,101 @@ static void sums_of(int rows, const Number *x, int64_t inputs, const Number *til
     }
 }
 
-/* ---- The same in 8 bits ---- */
+enum Kind { PLAIN, SCALE, ADD, GATE };
+
+static void store(enum Kind kind, Number *y, const Lanes *sums, const float *bias,
+                  const Lanes *added, float scale) {
+    float values[2 * LANES], *up = values + LANES;
+    memcpy(values, sums, sizeof values);
+    if (bias)
+        for (int i = 0; i < 2 * LANES; i++) values[i] += bias[i];
+    if (added) { /* rounded where optim/lora.py rounds */
+        float low_rank[2 * LANES];
+        memcpy(low_rank, added, sizeof low_rank);
+        for (int i = 0; i < 2 * LANES; i++) values[i] = rounded(values[i]) + low_rank[i];
+    }
+    if (kind == PLAIN)
+        for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(values[i]);
+    else if (kind == SCALE)
+        for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(rounded(values[i]) * scale);
+    else if (kind == ADD)
+        for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(wide(y[i]) + rounded(values[i]));
+    else
+        for (int i = 0; i < LANES; i++) {
+            float gate = rounded(values[i]);
+            gate = rounded(gate / (1 + exponential(-gate)));
+            y[i] = narrow(gate * rounded(up[i]));
+        }
+}
+
+#ifdef TILES
+/* Linux lets a process use the registers that hold tiles after it has asked once. */
+static int tiles_allowed(void) {
+    static int allowed = -1;
+    if (allowed < 0) allowed = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+    return allowed;
+}
+
+static void open_tiles(void) { /* of 16 lines with 64 bytes each; a thread's registers are its own */
+    struct { uint8_t palette, start, unused[14]; uint16_t bytes[16]; uint8_t lines[16]; } shape
+        = {.palette = 1};
+    for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.lines[i] = 16;
+    if (tiles_allowed()) _tile_loadconfig(&shape);
+}
+
+static void close_tiles(void) { if (tiles_allowed()) _tile_release(); }
+
+#define MOST_ROWS 32 /* of a product at once: two tiles, times the two strips of the matrix */
+
+/* Sums of up to 32 rows. Reads and computes whole tiles of 16; what it finds for rows that are not
+   there is not looked at. A strip's lines are 128 bytes apart, since another lies in between. */
+static void sum_tiles(int rows, const Number *x, int64_t inputs, const Number *tile,
+                      Lanes (*sums)[2]) {
+    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+    for (int64_t i = 0; i < inputs; i += 32, tile += 32 * 2 * LANES) {
+        for (int line = 0; line < 32; line++) ask_for(tile + line * 2 * LANES);
+        _tile_loadd(6, tile, 128);
+        _tile_loadd(7, tile + PAIR * LANES, 128);
+        _tile_loadd(4, x + i, 2 * inputs);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        if (rows <= 16) continue;
+        _tile_loadd(5, x + 16 * inputs + i, 2 * inputs);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, sums[0], 128);
+    _tile_stored(1, &sums[0][1], 128);
+    if (rows <= 16) return;
+    _tile_stored(2, sums[16], 128);
+    _tile_stored(3, &sums[16][1], 128);
+}
+#else
+static void open_tiles(void) {}
+static void close_tiles(void) {}
+#define MOST_ROWS ROWS
+#endif
+
+static int rows_at_once(void) {
+#ifdef TILES
+    if (tiles_allowed()) return MOST_ROWS;
+#endif
+    return ROWS;
+}
+
+/* Sums of at most rows_at_once() rows with a tile of two strips. */
+static void sums_with(int rows, const Number *x, int64_t inputs, const Number *tile,
+                      Lanes (*sums)[2]) {
+#ifdef TILES
+    if (tiles_allowed()) {
+        sum_tiles(rows, x, inputs, tile, sums);
+        return;
+    }
+#endif
+    sums_of(rows, x, inputs, tile, sums);
+}
+
+/* ---- Products in 8 bits ---- */
 
 /* A weight is a whole number from -127 to 127 times a scale, and so is an input. Each output has a
    scale for every block of 128 inputs, and so has each row. Within a block the sum of the products
@@ -421,9 +515,55 @@ sum_rows_of_int8(int rows, Int8Inputs x, int64_t inputs, const uint8_t *tile, La
     }
 }
 
+#if defined(TILES) && defined(__AMX_INT8__)
+/* In tiles, which take 64 inputs at a time. */
+static int int8_in_tiles(int64_t inputs) { return tiles_allowed() && inputs % 64 == 0; }
+
+static void sum_tiles_of_int8(int rows, Int8Inputs x, int64_t inputs, const uint8_t *tile,
+                              Lanes (*sums)[2]) {
+    int64_t block = block_of(inputs), blocks = inputs / block, line = 2 * LANES * 4;
+    memset(sums, 0, rows * sizeof *sums);
+    for (int64_t b = 0; b < blocks; b++) {
+        Ints found[MOST_ROWS][2];
+        _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+        for (int64_t i = b * block; i < (b + 1) * block; i += 64, tile += 16 * line) {
+            for (int64_t k = 0; k < 16 * line; k += 64) __builtin_prefetch(tile + k + AHEAD, 0, 2);
+            _tile_loadd(6, tile, 128);
+            _tile_loadd(7, tile + LANES * 4, 128);
+            _tile_loadd(4, x.numbers + i, inputs);
+            _tile_dpbsud(0, 4, 6);
+            _tile_dpbsud(1, 4, 7);
+            if (rows <= 16) continue;
+            _tile_loadd(5, x.numbers + 16 * inputs + i, inputs);
+            _tile_dpbsud(2, 5, 6);
+            _tile_dpbsud(3, 5, 7);
+        }
+        _tile_stored(0, found[0], 128);
+        _tile_stored(1, &found[0][1], 128);
+        if (rows > 16) {
+            _tile_stored(2, found[16], 128);
+            _tile_stored(3, &found[16][1], 128);
+        }
+        for (int row = 0; row < rows; row++) {
+            int64_t of_row = row * blocks + b;
+            for (int k = 0; k < 2; k++)
+                sums[row][k] = add_block(sums[row][k], found[row][k] - OFFSET * x.sums[of_row],
+                                         bits_at(tile + k * LANES * 4), x.scales[of_row]);
+        }
+        tile += line;
+    }
+}
+#endif
+
 /* Sums of some rows with a tile. */
 static void sums_of_int8(int rows, Int8Inputs x, int64_t inputs, const uint8_t *tile,
                          Lanes (*sums)[2]) {
+#if defined(TILES) && defined(__AMX_INT8__)
+    if (int8_in_tiles(inputs)) {
+        sum_tiles_of_int8(rows, x, inputs, tile, sums);
+        return;
+    }
+#endif
     int64_t blocks = inputs / block_of(inputs);
     for (; rows > 0; rows -= ROWS, sums += ROWS) {
 #define CASE8(n) case n: sum_rows_of_int8(n, x, inputs, tile, sums); break;
@@ -437,101 +577,7 @@ static void sums_of_int8(int rows, Int8Inputs x, int64_t inputs, const uint8_t *
     }
 }
 
-/* ---- What becomes of the sums ---- */
-
-enum Kind { PLAIN, SCALE, ADD, GATE };
-
-static void store(enum Kind kind, Number *y, const Lanes *sums, const float *bias,
-                  const Lanes *added, float scale) {
-    float values[2 * LANES], *up = values + LANES;
-    memcpy(values, sums, sizeof values);
-    if (bias)
-        for (int i = 0; i < 2 * LANES; i++) values[i] += bias[i];
-    if (added) { /* rounded where optim/lora.py rounds */
-        float low_rank[2 * LANES];
-        memcpy(low_rank, added, sizeof low_rank);
-        for (int i = 0; i < 2 * LANES; i++) values[i] = rounded(values[i]) + low_rank[i];
-    }
-    if (kind == PLAIN)
-        for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(values[i]);
-    else if (kind == SCALE)
-        for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(rounded(values[i]) * scale);
-    else if (kind == ADD)
-        for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(wide(y[i]) + rounded(values[i]));
-    else
-        for (int i = 0; i < LANES; i++) {
-            float gate = rounded(values[i]);
-            gate = rounded(gate / (1 + exponential(-gate)));
-            y[i] = narrow(gate * rounded(up[i]));
-        }
-}
-
-#ifdef TILES
-/* Linux lets a process use the registers that hold tiles after it has asked once. */
-static int tiles_allowed(void) {
-    static int allowed = -1;
-    if (allowed < 0) allowed = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-    return allowed;
-}
-
-static void open_tiles(void) { /* of 16 lines with 64 bytes each; a thread's registers are its own */
-    struct { uint8_t palette, start, unused[14]; uint16_t bytes[16]; uint8_t lines[16]; } shape
-        = {.palette = 1};
-    for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.lines[i] = 16;
-    if (tiles_allowed()) _tile_loadconfig(&shape);
-}
-
-static void close_tiles(void) { if (tiles_allowed()) _tile_release(); }
-
-#define MOST_ROWS 32 /* of a product at once: two tiles, times the two strips of the matrix */
-
-/* Sums of up to 32 rows. Reads and computes whole tiles of 16; what it finds for rows that are not
-   there is not looked at. A strip's lines are 128 bytes apart, since another lies in between. */
-static void sum_tiles(int rows, const Number *x, int64_t inputs, const Number *tile,
-                      Lanes (*sums)[2]) {
-    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
-    for (int64_t i = 0; i < inputs; i += 32, tile += 32 * 2 * LANES) {
-        for (int line = 0; line < 32; line++) ask_for(tile + line * 2 * LANES);
-        _tile_loadd(6, tile, 128);
-        _tile_loadd(7, tile + PAIR * LANES, 128);
-        _tile_loadd(4, x + i, 2 * inputs);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        if (rows <= 16) continue;
-        _tile_loadd(5, x + 16 * inputs + i, 2 * inputs);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, sums[0], 128);
-    _tile_stored(1, &sums[0][1], 128);
-    if (rows <= 16) return;
-    _tile_stored(2, sums[16], 128);
-    _tile_stored(3, &sums[16][1], 128);
-}
-#else
-static void open_tiles(void) {}
-static void close_tiles(void) {}
-#define MOST_ROWS ROWS
-#endif
-
-static int rows_at_once(void) {
-#ifdef TILES
-    if (tiles_allowed()) return MOST_ROWS;
-#endif
-    return ROWS;
-}
-
-/* Sums of at most rows_at_once() rows with a tile of two strips. */
-static void sums_with(int rows, const Number *x, int64_t inputs, const Number *tile,
-                      Lanes (*sums)[2]) {
-#ifdef TILES
-    if (tiles_allowed()) {
-        sum_tiles(rows, x, inputs, tile, sums);
-        return;
-    }
-#endif
-    sums_of(rows, x, inputs, tile, sums);
-}
+/* ---- A whole matrix ---- */
 
 /* A tile of the matrix, times all rows, which are x or, in 8 bits, x8. `low` (rows, rank) is what
    LoRA's A has made of them. */
