@@ -396,7 +396,7 @@ class CompiledDecoder(Decoder):
         super().__init__(model)
         self.library, self.in_c, self.int8 = library, True, int8
         self.kept: list[Tensor] = []  # what C points into
-        self.packing: list[tuple[Callable, *tuple[int, ...]]] = []  # calls, with their arguments
+        self.packing: list[Callable[[], None]] = []  # calls of C that can wait until all are known
         self.fresh: list[tuple[Tensor, tuple[list, Tensor]]] = []  # for PACKED, once packed
         self.layers = (Layer * len(model.trf_blocks))(*map(self._layer, model.trf_blocks))
         block, size, embedding = model.trf_blocks[0], model.cfg["head_dim"], model.tok_emb.weight
@@ -418,7 +418,7 @@ class CompiledDecoder(Decoder):
             max(matrix.rank for matrix in matrices),
         )
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(lambda call: call[0](*call[1:]), self.packing))
+            list(pool.map(lambda pack: pack(), self.packing))
         for weight, packed in self.fresh:  # not earlier: another thread may look for them
             PACKED[weight] = packed
 
@@ -456,7 +456,8 @@ class CompiledDecoder(Decoder):
     def _pack_once(self, linears: Sequence[Any], in_turn: bool) -> int:
         """A snapshot may overwrite frozen weights; then their version changes."""
         key = linears[0].weight
-        state = [self.library, self.int8, *((x.weight.data_ptr(), x.weight._version) for x in linears)]
+        versions = [(linear.weight.data_ptr(), linear.weight._version) for linear in linears]
+        state = [self.library, self.int8, *versions]
         before, packed = PACKED.get(key, (None, None))
         if before != state:
             self._pack_all([linear.weight.detach() for linear in linears], in_turn)
@@ -482,8 +483,8 @@ class CompiledDecoder(Decoder):
         first = 0
         for weight in weights:
             by = len(weights) if in_turn else 1
-            call = pack, self._keep(weight), *weight.shape, packed.data_ptr(), first, by
-            self.packing.append(call)
+            arguments = self._keep(weight), *weight.shape, packed.data_ptr(), first, by
+            self.packing.append(partial(pack, *arguments))
             first += 1 if in_turn else len(weight) // self.library.lanes()
         return self._keep(packed)
 
