@@ -595,22 +595,27 @@ def load_library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """decode.c for models of this number format, or None; then the log says why."""
     try:
         with MAKING:
-            return kept_library(dtype, partial(decoding_difference, dtype=dtype))
+            return kept_library(dtype, partial(decoding_differences, dtype=dtype))
     except NoLibrary as error:
         log.warning("sampling is several times slower without decode.c: %s", error)
         return None
 
 
 @torch.no_grad()
-def decoding_difference(library: ctypes.CDLL, dtype: torch.dtype) -> float:
-    """How far its logits are from torch's, for a small model of each kind."""
+def decoding_differences(library: ctypes.CDLL, dtype: torch.dtype) -> dict[torch.dtype, float]:
+    """How far its logits are from torch's, for a small model of each kind: as the weights are, and
+    in 8 bits."""
     kinds: tuple[dict, ...] = ({}, {"qk_norm": False, "qkv_bias": True})
-    return max(difference_for(library, seeded_model(**kind).to(dtype)) for kind in kinds)
+    models = [seeded_model(**kind).to(dtype) for kind in kinds]
+    return {
+        form: max(difference_for(CompiledDecoder(model, library, int8)) for model in models)
+        for form, int8 in ((dtype, False), (torch.int8, True))
+    }
 
 
-def difference_for(library: ctypes.CDLL, model: Qwen3Model) -> float:
+def difference_for(decoder: CompiledDecoder) -> float:
+    model, found = decoder.model, []
     ids = torch.arange(24).view(3, 8)  # (B, T)
-    decoder, found = CompiledDecoder(model, library), []
     for decode, count in ((model, 1), (decoder.decode, 1), (decoder.decode, 3)):
         cache = KVCache(n_layers=2)
         model.fill_cache(ids, cache)
