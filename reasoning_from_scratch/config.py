@@ -152,7 +152,10 @@ class Sampling(Turns, Drawing):
     keep_sampling_mask: bool | None = None
     """Train on the distribution as top-p and top-k cut it (default: yes if they cut)."""
     sample_rows: int = 64
-    """Sample this many rollouts in parallel; lower it when sampling runs out of memory."""
+    """Rollouts sampled in parallel; lower it when sampling runs out of memory."""
+    sampling_weights: Literal["same", "int8"] = "same"
+    """Sample rollouts with the same weights that are trained, or with a copy in 8 bits: on a CPU
+    faster, unless the model is small, and a little off; evaluations never do."""
 
 
 @dataclass
@@ -205,8 +208,8 @@ class Loss:
     kl_importance_weighted: bool = False
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
     truncate_importance: float | None = None
-    """Cap the weight p_start / p_sampler at this (default: 2 if the sampler lags and the loss
-    clips)."""
+    """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips, or
+    if it samples in 8 bits and the loss clips or is reinforce)."""
     mask_importance: float | None = None
     """Instead of a cap, give weight 0 to tokens whose weight p_start / p_sampler exceeds this."""
     importance_level: Literal["token", "sequence"] = "token"

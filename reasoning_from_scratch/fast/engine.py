@@ -5,7 +5,13 @@ from collections.abc import Collection, Sequence
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch import sampling as plain
 from reasoning_from_scratch.fast.cut import fast_cut
-from reasoning_from_scratch.fast.decoding import batch_for, decoder_for, decoding_threads, draw_for
+from reasoning_from_scratch.fast.decoding import (
+    batch_for,
+    decoder_for,
+    decoding_threads,
+    draw_for,
+    int8_decoder_for,
+)
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
@@ -14,6 +20,7 @@ from reasoning_from_scratch.tasks.environments.conversation import partners_of
 
 FAST = SamplingEngine(
     decoder=decoder_for,
+    int8_decoder=int8_decoder_for,
     cut=fast_cut,
     draw=draw_for,
     around_step=decoding_threads,

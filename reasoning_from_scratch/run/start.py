@@ -16,7 +16,7 @@ from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.group_signal import preflight_summary
 from reasoning_from_scratch.fast.compiled import CompiledPass
-from reasoning_from_scratch.fast.decoding import KeptRecordings
+from reasoning_from_scratch.fast.decoding import KeptRecordings, library_for_int8
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -248,6 +248,8 @@ def open_policy(
         ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())
     optimizer_of = partial(make_optimizer, config=config, seed=config.seed)
+    if config.sampling_weights == "int8":
+        library_for_int8(model)  # refuses before anything is written
     kept = KeptRecordings(config.compile)
     how: dict[str, Any] = {
         "config": config,

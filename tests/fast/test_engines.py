@@ -8,12 +8,18 @@ import torch
 from small_model import FAMILIES_IN_C, SIZES_IN_C, small_model, with_lora
 
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast import decoding
 from reasoning_from_scratch.fast.decoding import WIDE, CompiledDecoder, Decoder, load_library
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.sampling import sample_next_token
+from reasoning_from_scratch.sampling import (
+    PLAIN_ENGINE,
+    Sampling,
+    generate,
+    sample_next_token,
+)
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 LORA = ("none", "all", "att")
@@ -58,6 +64,38 @@ def test_on_a_cpu_all_but_float64_is_sampled_in_c(family, dtype, caplog):
 def test_a_short_job_takes_the_models_own_steps_without_a_word(caplog):
     assert type(FAST.decoder(model_of("Qwen3", torch.float64, "none", 96), 4, 10)) is Decoder
     assert not caplog.text
+
+
+@pytest.mark.skipif(load_library(torch.float32) is None, reason="this machine has no C compiler")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("family", FAMILIES_IN_C)
+def test_who_asks_for_8_bits_gets_them_however_short_the_job_or_a_sentence(family, dtype):
+    decoder_of = FAST.decoder_of(Sampling(sampling_weights="int8"))
+    for lora, vocabulary in product(LORA, VOCABULARIES):
+        model = model_of(family, dtype, lora, vocabulary)
+        if dtype == torch.float64:
+            with pytest.raises(UserError, match="int8 does not work here: .* in float64; drop it"):
+                decoder_of(model, 4, 10)
+        else:
+            assert decoder_of(model, 4, 10).int8
+
+
+@pytest.mark.parametrize("change", ["hook", "sizes", "device", "compiler", "engine"])
+def test_where_8_bits_cannot_be_nothing_else_takes_their_place(change, monkeypatch):
+    model = small_model(97 if change == "sizes" else 96, **SIZES_IN_C)
+    says = {"hook": "a hook waits", "sizes": "multiples of 32", "device": "the model is on meta"}
+    if change == "hook":
+        model.register_forward_hook(lambda *_: None)
+    elif change == "device":
+        model.to("meta")
+    elif change == "compiler":
+        monkeypatch.setattr(decoding, "load_library", lambda dtype: None)
+    elif change == "engine":
+        says[change] = "the plain engine has no weights in 8 bits"
+    engine = PLAIN_ENGINE if change == "engine" else FAST
+    sampling = Sampling(40, rollouts=2, sampling_weights="int8")
+    with pytest.raises(UserError, match=says.get(change, "needs decode.c, which is not there")):
+        generate(model, [[1, 2]], sampling, stop_ids={0}, engine=engine)
 
 
 @pytest.mark.parametrize("change, reason", [("hook", "a hook waits"), ("sizes", "multiples of 32")])
