@@ -19,6 +19,10 @@
 #if defined(__AVX512BF16__) || defined(__AMX_BF16__)
 #include <immintrin.h>
 #endif
+#if defined(BFLOAT16) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define BFDOT /* ARM's instruction: 4 sums of 2 products of bfloat16 each */
+#include <arm_neon.h>
+#endif
 #if defined(BFLOAT16) && defined(__AMX_BF16__) && defined(__linux__)
 #define TILES /* the processor multiplies blocks of 16 rows and 16 outputs in one instruction */
 #include <sys/syscall.h>
@@ -94,6 +98,8 @@ static inline Lanes each(Bits numbers, int second) {
 static inline Lanes add_products(Lanes sums, Bits a, Bits b) {
 #if defined(BFLOAT16) && defined(__AVX512BF16__)
     return (Lanes)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
+#elif defined(BFDOT)
+    return (Lanes)vbfdotq_f32((float32x4_t)sums, (bfloat16x8_t)a, (bfloat16x8_t)b);
 #else
     for (int k = 0; k < PAIR; k++) sums += each(a, k) * each(b, k);
     return sums;

@@ -14,7 +14,10 @@ import torch
 from reasoning_from_scratch.files.disk import replacing, user_cache
 
 SOURCE = Path(__file__).with_name("decode.c")
-FLAGS = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
+PORTABLE = ["-O3", "-std=gnu11"]
+# All of this processor's instructions. On ARM, clang (a Mac's compiler) knows native only by -mcpu.
+NATIVE = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
+FLAGS = [*PORTABLE, NATIVE, "-shared", "-fPIC"]
 FORMATS = {torch.float32: [], torch.bfloat16: ["-DBFLOAT16"]}
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}  # of logits up to about 3
 GET_A_COMPILER = (
@@ -101,7 +104,11 @@ def cache_folder() -> Path:
 
 
 def processor() -> str:
-    """What -march=native depends on: a home folder may be shared by many machines."""
+    """What NATIVE depends on: a home folder may be shared by many machines, or move to another."""
+    if platform.system() == "Darwin":
+        name = ["sysctl", "-n", "machdep.cpu.brand_string"]  # such as Apple M2
+        chip = subprocess.run(name, capture_output=True, text=True).stdout.strip()
+        return f"{platform.machine()} {chip}"
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
