@@ -212,4 +212,5 @@ class LlamaCpp:
                 "cache_prompt": False,
             }
         )
-        print(answer)
+        ends = [choice["finish_reason"] for choice in answer["choices"]]
+        assert ends == ["length"] * rollouts * len(prompts), "the sides must do the same work"
