@@ -189,6 +189,23 @@ REGIMES = {
             ("lag 8, ratio to sampler", "lag 8, weighted"),
         ),
     ),
+    "int8": Regime(
+        "Where the sampler's weights have 8 bits and the trainer's 32, does learning suffer?",
+        {
+            "32 bits": {},
+            "8 bits": {"sampling_weights": "int8", "truncate_importance": 0.0},
+            "8 bits, weighted": {"sampling_weights": "int8", "truncate_importance": 2.0},
+        },
+        outcome="pass@1",
+        common=SHORT,
+        lrs=USUAL,
+        also=("greedy test", "entropy"),
+        pairs=(
+            ("8 bits", "32 bits"),
+            ("8 bits, weighted", "32 bits"),
+            ("8 bits, weighted", "8 bits"),
+        ),
+    ),
     "methods-lag": Regime(
         "Where every rollout is 8 updates old, what should the loss do about it?",
         {

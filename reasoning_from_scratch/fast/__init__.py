@@ -15,4 +15,7 @@ for C only once. LoRA's small matrices stay by themselves in both. Both fall bac
 one line that says why, if they run out of memory or do not know the model. From a wide vocabulary
 on a CPU, tokens are drawn in C, too. bursts.py draws several tokens on a GPU before anybody looks
 at them.
+
+A run with --sampling-weights int8 samples with `engine.IN_INT8`: CompiledDecoder with weights and
+inputs in 8 bits, or an error. Evaluations and log-probabilities never use it.
 """

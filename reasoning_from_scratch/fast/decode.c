@@ -16,11 +16,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__AVX512BF16__) || defined(__AMX_BF16__)
+#if defined(__AVX__)
 #include <immintrin.h>
-#endif
-#if defined(BFLOAT16) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-#define BFDOT /* ARM's instruction: 4 sums of 2 products of bfloat16 each */
+#elif defined(__ARM_NEON)
 #include <arm_neon.h>
 #endif
 #if defined(BFLOAT16) && defined(__AMX_BF16__) && defined(__linux__)
@@ -98,7 +96,7 @@ static inline Lanes each(Bits numbers, int second) {
 static inline Lanes add_products(Lanes sums, Bits a, Bits b) {
 #if defined(BFLOAT16) && defined(__AVX512BF16__)
     return (Lanes)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
-#elif defined(BFDOT)
+#elif defined(BFLOAT16) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     return (Lanes)vbfdotq_f32((float32x4_t)sums, (bfloat16x8_t)a, (bfloat16x8_t)b);
 #else
     for (int k = 0; k < PAIR; k++) sums += each(a, k) * each(b, k);
@@ -164,6 +162,7 @@ static inline Lanes exponentials(Lanes x) {
 typedef struct {
     int64_t outputs, inputs;
     const Number *weights; /* packed */
+    const uint8_t *int8; /* packed in 8 bits instead, or NULL */
     const float *bias; /* NULL where there is none */
     /* LoRA: y += B (scale * A x). A (rank, inputs) and B (outputs, rank), packed, or NULL. */
     int64_t rank;
@@ -367,16 +366,237 @@ static void sums_with(int rows, const Number *x, int64_t inputs, const Number *t
     sums_of(rows, x, inputs, tile, sums);
 }
 
-/* A tile of the matrix, times all rows. `low` (rows, rank) is what LoRA's A has made of them. */
-static void multiply_tile(int64_t rows, enum Kind kind, const Number *x, const Matrix *m,
-                          int64_t tile, const Number *low, Number *y, int64_t outputs) {
+/* ---- Products in 8 bits ---- */
+
+/* A weight is a whole number from -127 to 127 times a scale, and so is an input. Each output has a
+   scale for every block of 128 inputs, and so has each row. Within a block the sum of the products
+   is a whole number, the same on every processor; blocks are added up as floats. */
+#define MOST_IN_BLOCK 128
+
+static int64_t block_of(int64_t inputs) { /* which are a multiple of 32 */
+    return inputs % 128 == 0 ? 128 : inputs % 64 == 0 ? 64 : 32;
+}
+
+/* Of a tile: its bytes, one for each weight, and behind each block 2 * LANES scales. */
+static int64_t int8_tile(int64_t inputs) {
+    return 2 * LANES * (inputs + inputs / block_of(inputs) * sizeof(float));
+}
+
+/* The inputs of some rows. Each row has as many scales, and sums of its numbers, as blocks. */
+typedef struct {
+    int8_t *numbers;
+    float *scales;
+    int32_t *sums;
+} Int8Inputs;
+
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+
+/* Adds to each lane's sum the products of its four weights with four inputs. That is all that an
+   instruction set has to bring along. VNNI takes weights without a sign: for it the packed ones are
+   larger by OFFSET, and what that adds is taken away beforehand. */
+#if defined(__AVX512VNNI__)
+#define OFFSET 128
+static inline Ints add_fours(Ints sums, Bits weights, uint32_t inputs) {
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)weights, _mm512_set1_epi32(inputs));
+}
+#elif defined(__AVXVNNI__) && LANES == 8
+#define OFFSET 128
+static inline Ints add_fours(Ints sums, Bits weights, uint32_t inputs) {
+    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)weights,
+                                         _mm256_set1_epi32(inputs));
+}
+#elif defined(__ARM_FEATURE_DOTPROD) && LANES == 4
+#define OFFSET 0
+static inline Ints add_fours(Ints sums, Bits weights, uint32_t inputs) {
+    return (Ints)vdotq_s32((int32x4_t)sums, (int8x16_t)weights,
+                           vreinterpretq_s8_u32(vdupq_n_u32(inputs)));
+}
+#else
+#define OFFSET 0
+static inline Ints add_fours(Ints sums, Bits weights, uint32_t inputs) {
+    typedef int16_t Shorts __attribute__((vector_size(4 * LANES)));
+    Shorts a = (Shorts)weights, b = (Shorts)(inputs - (Bits){}); /* two numbers in each */
+    Shorts pairs = (a >> 8) * (b >> 8) + (a << 8 >> 8) * (b << 8 >> 8); /* at most 2 * 127 * 127 */
+    return sums + ((Ints)pairs >> 16) + ((Ints)pairs << 16 >> 16);
+}
+#endif
+
+/* Rounds the numbers of a block; returns their scale, NaN if any is not a number. */
+static float to_int8(const Number *numbers, int64_t block, int8_t *restrict found) {
+    uint32_t most = 0, bits;
+    for (int64_t i = 0; i < block; i++) { /* bits of positive floats grow with them, up to NaN's */
+        float number = wide(numbers[i]);
+        memcpy(&bits, &number, sizeof bits);
+        bits &= 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    float largest;
+    memcpy(&largest, &most, sizeof largest);
+    float factor = largest > 0 ? 127 / largest : 0;
+    for (int64_t i = 0; i < block; i++) {
+        float shifted = wide(numbers[i]) * factor + 12582912.0f; /* rounds, as in `exponential` */
+        memcpy(&bits, &shifted, sizeof bits);
+        found[i] = bits; /* the lowest 8 */
+    }
+    return largest / 127;
+}
+
+/* As `pack`: a tile is (blocks, (block / 4, 2, LANES, 4) weights and (2, LANES) scales). */
+void pack_int8(const Number *matrix, int64_t outputs, int64_t inputs, uint8_t *packed,
+               int64_t first, int64_t by) {
+    int64_t block = block_of(inputs), line = 2 * LANES * 4; /* bytes of four inputs, or of scales */
+    for (int64_t strip = first; outputs >= LANES; strip += by, outputs -= LANES) {
+        uint8_t *half = packed + strip / 2 * int8_tile(inputs) + strip % 2 * LANES * 4;
+        for (int64_t start = 0; start < inputs; start += block, half += line * (block / 4 + 1))
+            for (int lane = 0; lane < LANES; lane++) {
+                int8_t numbers[MOST_IN_BLOCK];
+                float scale = to_int8(matrix + lane * inputs + start, block, numbers);
+                for (int64_t i = 0; i < block; i += 4) {
+                    uint32_t four;
+                    memcpy(&four, numbers + i, sizeof four);
+                    four ^= OFFSET * 0x01010101u; /* which adds 128 to each */
+                    memcpy(half + i / 4 * line + lane * 4, &four, sizeof four);
+                }
+                memcpy(half + block / 4 * line + lane * 4, &scale, sizeof scale);
+            }
+        matrix += LANES * inputs;
+    }
+}
+
+/* Every thread rounds the inputs of all rows for itself, as it norms them. */
+static void round_inputs(const Number *x, int64_t rows, int64_t inputs, Int8Inputs *into) {
+    int64_t block = block_of(inputs);
+    for (int64_t i = 0; i < rows * inputs / block; i++) {
+        int8_t *numbers = into->numbers + i * block;
+        into->scales[i] = to_int8(x + i * block, block, numbers);
+        into->sums[i] = 0;
+        for (int64_t k = 0; k < block; k++) into->sums[i] += numbers[k];
+    }
+}
+
+static Int8Inputs from_row(const Int8Inputs *x, int64_t row, int64_t inputs) {
+    int64_t first = row * (inputs / block_of(inputs));
+    return (Int8Inputs){x->numbers + row * inputs, x->scales + first, x->sums + first};
+}
+
+static inline Bits bits_at(const void *place) {
+    Bits bits;
+    memcpy(&bits, place, sizeof bits);
+    return bits;
+}
+
+/* Adds what a block brings: its whole number, by the scales of weights and inputs. */
+static inline Lanes add_block(Lanes sums, Ints found, Bits scales, float scale) {
+    return sums + __builtin_convertvector(found, Lanes) * ((Lanes)scales * scale);
+}
+
+static inline __attribute__((always_inline)) void
+sum_rows_of_int8(int rows, Int8Inputs x, int64_t inputs, const uint8_t *tile, Lanes (*sums)[2]) {
+    int64_t block = block_of(inputs), blocks = inputs / block, strip = LANES * 4;
+    memset(sums, 0, rows * sizeof *sums);
+    for (int64_t b = 0; b < blocks; b++) {
+        Ints found[ROWS][2];
+        for (int row = 0; row < rows; row++)
+            found[row][0] = found[row][1] = -OFFSET * x.sums[row * blocks + b] - (Ints){};
+        for (int64_t i = b * block; i < (b + 1) * block; i += 4, tile += 2 * strip) {
+            Bits weights[2] = {bits_at(tile), bits_at(tile + strip)};
+            __builtin_prefetch(tile + AHEAD, 0, 2);
+            __builtin_prefetch(tile + strip + AHEAD, 0, 2);
+            for (int row = 0; row < rows; row++) {
+                uint32_t four;
+                memcpy(&four, x.numbers + row * inputs + i, sizeof four);
+                for (int k = 0; k < 2; k++)
+                    found[row][k] = add_fours(found[row][k], weights[k], four);
+            }
+        }
+        for (int row = 0; row < rows; row++)
+            for (int k = 0; k < 2; k++)
+                sums[row][k] = add_block(sums[row][k], found[row][k], bits_at(tile + k * strip),
+                                         x.scales[row * blocks + b]);
+        tile += 2 * strip;
+    }
+}
+
+#if defined(TILES) && defined(__AMX_INT8__)
+/* In tiles, which take 64 inputs at a time. */
+static int int8_in_tiles(int64_t inputs) { return tiles_allowed() && inputs % 64 == 0; }
+
+static void sum_tiles_of_int8(int rows, Int8Inputs x, int64_t inputs, const uint8_t *tile,
+                              Lanes (*sums)[2]) {
+    int64_t block = block_of(inputs), blocks = inputs / block, line = 2 * LANES * 4;
+    memset(sums, 0, rows * sizeof *sums);
+    for (int64_t b = 0; b < blocks; b++) {
+        Ints found[MOST_ROWS][2];
+        _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+        for (int64_t i = b * block; i < (b + 1) * block; i += 64, tile += 16 * line) {
+            for (int64_t k = 0; k < 16 * line; k += 64) __builtin_prefetch(tile + k + AHEAD, 0, 2);
+            _tile_loadd(6, tile, 128);
+            _tile_loadd(7, tile + LANES * 4, 128);
+            _tile_loadd(4, x.numbers + i, inputs);
+            _tile_dpbsud(0, 4, 6);
+            _tile_dpbsud(1, 4, 7);
+            if (rows <= 16) continue;
+            _tile_loadd(5, x.numbers + 16 * inputs + i, inputs);
+            _tile_dpbsud(2, 5, 6);
+            _tile_dpbsud(3, 5, 7);
+        }
+        _tile_stored(0, found[0], 128);
+        _tile_stored(1, &found[0][1], 128);
+        if (rows > 16) {
+            _tile_stored(2, found[16], 128);
+            _tile_stored(3, &found[16][1], 128);
+        }
+        for (int row = 0; row < rows; row++) {
+            int64_t of_row = row * blocks + b;
+            for (int k = 0; k < 2; k++)
+                sums[row][k] = add_block(sums[row][k], found[row][k] - OFFSET * x.sums[of_row],
+                                         bits_at(tile + k * LANES * 4), x.scales[of_row]);
+        }
+        tile += line;
+    }
+}
+#endif
+
+/* Sums of some rows with a tile. */
+static void sums_of_int8(int rows, Int8Inputs x, int64_t inputs, const uint8_t *tile,
+                         Lanes (*sums)[2]) {
+#if defined(TILES) && defined(__AMX_INT8__)
+    if (int8_in_tiles(inputs)) {
+        sum_tiles_of_int8(rows, x, inputs, tile, sums);
+        return;
+    }
+#endif
+    int64_t blocks = inputs / block_of(inputs);
+    for (; rows > 0; rows -= ROWS, sums += ROWS) {
+#define CASE8(n) case n: sum_rows_of_int8(n, x, inputs, tile, sums); break;
+        switch (rows < ROWS ? rows : ROWS) {
+            CASE8(1) CASE8(2) CASE8(3) CASE8(4) CASE8(5) CASE8(6)
+#if ROWS > 6
+            CASE8(7) CASE8(8) CASE8(9) CASE8(10) CASE8(11) CASE8(12)
+#endif
+        }
+        x.numbers += ROWS * inputs, x.scales += ROWS * blocks, x.sums += ROWS * blocks;
+    }
+}
+
+/* ---- A whole matrix ---- */
+
+/* A tile of the matrix, times all rows, which are x or, in 8 bits, x8. `low` (rows, rank) is what
+   LoRA's A has made of them. */
+static void multiply_tile(int64_t rows, enum Kind kind, const Number *x, const Int8Inputs *x8,
+                          const Matrix *m, int64_t tile, const Number *low, Number *y,
+                          int64_t outputs) {
     const Number *weights = m->weights + tile * 2 * LANES * m->inputs;
+    const uint8_t *int8 = m->int8 ? m->int8 + tile * int8_tile(m->inputs) : NULL;
     const float *bias = m->bias ? m->bias + tile * 2 * LANES : NULL;
     int at_once = rows_at_once();
     for (int64_t row = 0; row < rows; row += at_once) {
         Lanes sums[MOST_ROWS][2], added[MOST_ROWS][2];
         int count = rows - row < at_once ? rows - row : at_once;
-        sums_with(count, x + row * m->inputs, m->inputs, weights, sums);
+        if (m->int8)
+            sums_of_int8(count, from_row(x8, row, m->inputs), m->inputs, int8, sums);
+        else
+            sums_with(count, x + row * m->inputs, m->inputs, weights, sums);
         if (low)
             sums_with(count, low + row * m->rank, m->rank, m->lora_b + tile * 2 * LANES * m->rank,
                       added);
@@ -388,20 +608,22 @@ static void multiply_tile(int64_t rows, enum Kind kind, const Number *x, const M
 /* x (rows, inputs) times a packed matrix, plus its bias: stored in y, or added to it; or the matrix
    has two halves, and y becomes silu(first half) * second half. */
 static void product(Work *work, long *stage, enum Kind kind, const Number *x, const Matrix *m,
-                    Number *y) {
+                    Number *y, Int8Inputs *x8) {
     Number *low = NULL;
     if (m->rank) {
         Matrix a = {.outputs = m->rank, .inputs = m->inputs, .weights = m->lora_a,
                     .scale = m->scale};
-        product(work, stage, SCALE, x, &a, low = work->low);
+        product(work, stage, SCALE, x, &a, low = work->low, NULL);
     }
+    if (m->int8) round_inputs(x, work->step->rows, m->inputs, x8);
     int64_t width = kind == GATE ? LANES : 2 * LANES, tiles = m->outputs / (2 * LANES);
-    int64_t some = 1 + STREAM / (2 * LANES * m->inputs * sizeof(Number));
+    int64_t bytes = 2 * LANES * m->inputs * sizeof(Number);
+    int64_t some = 1 + STREAM / (m->int8 ? int8_tile(m->inputs) : bytes);
     int64_t most = 1 + tiles / (4 * work->threads); /* so that nobody waits for long */
     if (some > most) some = most;
     for (int64_t i; (i = piece(work, *stage, (tiles + some - 1) / some)) >= 0;)
         for (int64_t tile = i * some; tile < (i + 1) * some && tile < tiles; tile++)
-            multiply_tile(work->step->rows, kind, x, m, tile, low, y + tile * width,
+            multiply_tile(work->step->rows, kind, x, x8, m, tile, low, y + tile * width,
                           tiles * width);
     meet(work, stage);
 }
@@ -650,7 +872,7 @@ static void attention(Work *work, long *stage, const Layer *layer, float *sums, 
 
 /* ---- The step ---- */
 
-/* Bytes of the three parts of a thread's scratch, each a whole number of cache lines. */
+/* Bytes of the four parts of a thread's scratch, each a whole number of cache lines. */
 static int64_t in_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Products may read 16 rows at a time, and the last ones need not hold anything. */
@@ -670,6 +892,22 @@ static int64_t normed_size(const Model *m, const Step *step) {
     return in_lines(whole_tiles(step->rows) * m->emb * sizeof(Number));
 }
 
+static int64_t widest_inputs(const Model *m) {
+    int64_t width = m->heads * m->head_dim, most = m->emb > m->hidden ? m->emb : m->hidden;
+    return width > most ? width : most;
+}
+
+static int64_t int8_size(const Model *m, const Step *step) { /* blocks have at least 32 inputs */
+    int64_t numbers = whole_tiles(step->rows) * widest_inputs(m);
+    return m->head.int8 ? in_lines(numbers + numbers / 32 * (sizeof(float) + sizeof(int32_t))) : 0;
+}
+
+static Int8Inputs int8_inputs_at(char *place, const Model *m, const Step *step) {
+    int64_t numbers = whole_tiles(step->rows) * widest_inputs(m);
+    float *scales = (float *)(place + numbers);
+    return (Int8Inputs){(int8_t *)place, scales, (int32_t *)(scales + numbers / 32)};
+}
+
 static void walk(void *argument) {
     Work *w = argument;
     const Model *m = w->model;
@@ -679,6 +917,7 @@ static void walk(void *argument) {
     float *sums = (float *)scratch;
     Number *queries = (Number *)(scratch + sums_size(m, w->step));
     Number *normed = (Number *)((char *)queries + queries_size(m));
+    Int8Inputs x8 = int8_inputs_at((char *)normed + normed_size(m, w->step), m, w->step);
     open_tiles();
     for (int64_t row; (row = piece(w, stage, w->step->rows)) >= 0;)
         memcpy(w->x + row * m->emb, m->embedding + w->step->tokens[row] * m->emb,
@@ -686,15 +925,15 @@ static void walk(void *argument) {
     meet(w, &stage);
     for (const Layer *layer = m->layer; layer < m->layer + m->layers; layer++) {
         norm(w, layer->norm_1, normed);
-        product(w, &stage, PLAIN, normed, &layer->qkv, w->heads);
+        product(w, &stage, PLAIN, normed, &layer->qkv, w->heads, &x8);
         attention(w, &stage, layer, sums, queries);
-        product(w, &stage, ADD, w->attended, &layer->out, w->x);
+        product(w, &stage, ADD, w->attended, &layer->out, w->x, &x8);
         norm(w, layer->norm_2, normed);
-        product(w, &stage, GATE, normed, &layer->gate_up, w->inner);
-        product(w, &stage, ADD, w->inner, &layer->down, w->x);
+        product(w, &stage, GATE, normed, &layer->gate_up, w->inner, &x8);
+        product(w, &stage, ADD, w->inner, &layer->down, w->x, &x8);
     }
     norm(w, m->final_norm, normed);
-    product(w, &stage, PLAIN, normed, &m->head, w->step->logits);
+    product(w, &stage, PLAIN, normed, &m->head, w->step->logits, &x8);
     close_tiles();
 }
 
@@ -988,7 +1227,8 @@ int decode(const Model *m, const Step *step) {
     int64_t width = m->heads * m->head_dim, all = width + 2 * m->groups * m->head_dim;
     int64_t rows = whole_tiles(step->rows);
     Work work = {.model = m, .step = step};
-    work.each = sums_size(m, step) + queries_size(m) + normed_size(m, step);
+    work.each = sums_size(m, step) + queries_size(m) + normed_size(m, step)
+        + int8_size(m, step);
     work.x = malloc(rows * (m->emb + all + width + m->hidden + m->rank) * sizeof(Number));
     work.scratch = malloc(step->threads * work.each);
     work.taken = calloc(9 * m->layers + 3, sizeof *work.taken);

@@ -6,7 +6,7 @@ import os
 import platform
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ def native_flag() -> str:
 
 FLAGS = [*PORTABLE, native_flag(), "-shared", "-fPIC"]
 FORMATS = {torch.float32: [], torch.bfloat16: ["-DBFLOAT16"]}
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}  # of logits up to about 3
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.int8: 0.1}  # of logits up to about 3
 GET_A_COMPILER = (
     "install build-essential (Debian), gcc (Fedora) or Apple's command line tools, or name a "
     "compiler in CC"
@@ -37,9 +37,11 @@ class NoLibrary(Exception):
 
 
 def kept_library(
-    dtype: torch.dtype, difference_from_torch: Callable[[ctypes.CDLL], float]
+    dtype: torch.dtype,
+    differences_from_torch: Callable[[ctypes.CDLL], Mapping[torch.dtype, float]],
 ) -> ctypes.CDLL:
-    """The library for this processor; compiled, and compared with torch, if it is not there yet."""
+    """The library for this processor; compiled, and compared with torch, if it is not there yet:
+    once in its number format and once in 8 bits."""
     command = [*compiler(), *FLAGS, *FORMATS[dtype]]
     # Its logits were compared with those of this torch, so another version compares again.
     made_from = [SOURCE.read_text(), shlex.join(command), processor(), torch.__version__]
@@ -53,11 +55,12 @@ def kept_library(
         with replacing(path) as new:  # so that nobody opens half a library, or one that is wrong
             compile_to(new, command)
             library = open_library(new)
-            difference = difference_from_torch(library)
-            if not difference <= TOLERANCE[dtype]:  # true for NaN, too
-                raise NoLibrary(
-                    f"it differs from torch by {difference:.1e}; try another compiler (CC=clang)"
-                )
+            for form, difference in differences_from_torch(library).items():
+                if not difference <= TOLERANCE[form]:  # true for NaN, too
+                    raise NoLibrary(
+                        f"it differs from torch by {difference:.1e}; try another compiler"
+                        " (CC=clang)"
+                    )
     except OSError as error:
         raise NoLibrary(f"it cannot be kept: {error}; {ANOTHER_FOLDER}") from None
     return library
@@ -66,8 +69,9 @@ def kept_library(
 def open_library(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     integer, pointer = ctypes.c_int64, ctypes.c_void_p
-    library.pack.argtypes = [pointer, integer, integer, pointer, integer, integer]
-    library.pack.restype = None
+    for pack in (library.pack, library.pack_int8):
+        pack.argtypes = [pointer, integer, integer, pointer, integer, integer]
+        pack.restype = None
     return library
 
 

@@ -17,6 +17,7 @@ float64, and 30 % of those sampled at temperature 1.
 
 import ctypes
 import logging
+import math
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -28,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.bursts import BurstBatch
 from reasoning_from_scratch.fast.decode_library import FORMATS, NoLibrary, kept_library
 from reasoning_from_scratch.fast.device import NARROW, seeded_model
@@ -68,6 +70,28 @@ def decoder_for(
         return GraphDecoder(plain, compiled=compiled)
     library = load_library(model.tok_emb.weight.dtype)
     return CompiledDecoder(model, library) if library else plain
+
+
+def int8_decoder_for(model: Qwen3Model, rows: int, steps: int) -> "CompiledDecoder":
+    """For runs that sample in 8 bits: however short the job, since they asked for it."""
+    library = library_for_int8(model)
+    return CompiledDecoder(model, library, int8=True)
+
+
+def library_for_int8(model: Qwen3Model) -> ctypes.CDLL:
+    """decode.c, or a sentence that says why this model cannot be sampled in 8 bits here: nothing
+    else would do what was asked for."""
+    device = model.tok_emb.weight.device.type
+    reason = f"the model is on {device}, and 8 bits are for a CPU" if device != "cpu" else None
+    if reason := reason or unfit_for_decode_c(model):
+        raise UserError(f"--sampling-weights int8 does not work here: {reason}; drop it")
+    library = load_library(model.tok_emb.weight.dtype)
+    if library is None:
+        raise UserError(
+            "--sampling-weights int8 needs decode.c, which is not there (the warning above says "
+            "why): drop it, or mend that"
+        )
+    return library
 
 
 @cache
@@ -223,7 +247,7 @@ def _fields(kind: str | type, names: str) -> list[tuple[str, type]]:
 class Matrix(ctypes.Structure):
     _fields_ = [
         *_fields("integers", "outputs inputs"),
-        *_fields("pointers", "weights bias"),
+        *_fields("pointers", "weights int8 bias"),
         *_fields("integers", "rank"),
         *_fields("pointers", "lora_a lora_b"),
         *_fields("numbers", "scale"),
@@ -350,19 +374,29 @@ def has_hooks(model: Qwen3Model) -> bool:
 
 
 # Frozen weights, packed: with LoRA, a run packs them once. Each belongs to the first of the weights
-# that were packed together, and is valid for one version of all of them.
+# that were packed together, and is valid for one version of all of them. (A run that samples in 8
+# bits packs them anew after an evaluation, which does not.)
 PACKED: MutableMapping[Tensor, tuple[list, Tensor]] = WeakIdKeyDictionary()
+
+
+def int8_bytes(inputs: int) -> int:
+    """Bytes of an output's weights in 8 bits: one each, and a float for each of decode.c's blocks,
+    which have 128 inputs or, where that does not divide them, 64 or 32."""
+    return inputs + 4 * inputs // math.gcd(inputs, 128)
 
 
 class CompiledDecoder(Decoder):
     """Takes decoding steps in C. It packs the weights anew unless they are frozen, so each update
-    needs a new one. LoRA's small matrices are not merged: bfloat16 would round them away."""
+    needs a new one. LoRA's small matrices are not merged: bfloat16 would round them away.
 
-    def __init__(self, model: Qwen3Model, library: ctypes.CDLL) -> None:
+    With `int8` it rounds the matrices of layers and head to 8 bits as it packs them; embeddings,
+    norms, attention and LoRA stay as they are."""
+
+    def __init__(self, model: Qwen3Model, library: ctypes.CDLL, int8: bool = False) -> None:
         super().__init__(model)
-        self.library, self.in_c = library, True
+        self.library, self.in_c, self.int8 = library, True, int8
         self.kept: list[Tensor] = []  # what C points into
-        self.packing: list[tuple[int, ...]] = []  # arguments for the calls of pack()
+        self.packing: list[Callable[[], None]] = []  # calls of C that can wait until all are known
         self.fresh: list[tuple[Tensor, tuple[list, Tensor]]] = []  # for PACKED, once packed
         self.layers = (Layer * len(model.trf_blocks))(*map(self._layer, model.trf_blocks))
         block, size, embedding = model.trf_blocks[0], model.cfg["head_dim"], model.tok_emb.weight
@@ -384,7 +418,7 @@ class CompiledDecoder(Decoder):
             max(matrix.rank for matrix in matrices),
         )
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(lambda arguments: library.pack(*arguments), self.packing))
+            list(pool.map(lambda pack: pack(), self.packing))
         for weight, packed in self.fresh:  # not earlier: another thread may look for them
             PACKED[weight] = packed
 
@@ -414,28 +448,43 @@ class CompiledDecoder(Decoder):
         biases = [linear.bias for linear in linears]
         bias = None if biases[0] is None else self._keep(torch.cat(biases).detach().float())
         frozen = not any(linear.weight.requires_grad for linear in linears)
-        packed = self._pack_once(linears, in_turn) if frozen else self._pack(weights, in_turn)
+        place = self._pack_once(linears, in_turn) if frozen else self._pack_all(weights, in_turn)
+        packed = (None, place) if self.int8 else (place, None)
         lora = self._lora([x if has_lora(x) else None for x in linears], weights, in_turn)
-        return Matrix(outputs, inputs, packed, bias, *lora)
+        return Matrix(outputs, inputs, *packed, bias, *lora)
 
     def _pack_once(self, linears: Sequence[Any], in_turn: bool) -> int:
         """A snapshot may overwrite frozen weights; then their version changes."""
         key = linears[0].weight
-        state = [self.library, *((x.weight.data_ptr(), x.weight._version) for x in linears)]
+        versions = [(linear.weight.data_ptr(), linear.weight._version) for linear in linears]
+        state = [self.library, self.int8, *versions]
         before, packed = PACKED.get(key, (None, None))
         if before != state:
-            self._pack([linear.weight.detach() for linear in linears], in_turn)
+            self._pack_all([linear.weight.detach() for linear in linears], in_turn)
             packed = self.kept[-1]
             self.fresh.append((key, (state, packed)))
         return self._keep(packed)
 
+    def _pack_all(self, weights: Sequence[Tensor], in_turn: bool) -> int:
+        """In 8 bits, if that is asked for."""
+        if not self.int8:
+            return self._pack(weights, in_turn)
+        outputs, inputs = sum(map(len, weights)), weights[0].shape[1]
+        packed = torch.empty(outputs * int8_bytes(inputs), dtype=torch.uint8)
+        return self._pack_into(packed, self.library.pack_int8, weights, in_turn)
+
     def _pack(self, weights: Sequence[Tensor], in_turn: bool = False) -> int:
         packed = weights[0].new_empty(sum(weight.numel() for weight in weights))
+        return self._pack_into(packed, self.library.pack, weights, in_turn)
+
+    def _pack_into(
+        self, packed: Tensor, pack: Callable, weights: Sequence[Tensor], in_turn: bool
+    ) -> int:
         first = 0
         for weight in weights:
             by = len(weights) if in_turn else 1
             arguments = self._keep(weight), *weight.shape, packed.data_ptr(), first, by
-            self.packing.append(arguments)
+            self.packing.append(partial(pack, *arguments))
             first += 1 if in_turn else len(weight) // self.library.lanes()
         return self._keep(packed)
 
@@ -463,7 +512,6 @@ class CompiledDecoder(Decoder):
                 return self.decode(in_idx, cache)
             except MemoryError as error:
                 log.warning("%s; torch takes over", error)
-                self.in_c = False
                 self.in_c = False
         return super().__call__(in_idx, cache)
 
@@ -547,22 +595,27 @@ def load_library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """decode.c for models of this number format, or None; then the log says why."""
     try:
         with MAKING:
-            return kept_library(dtype, partial(decoding_difference, dtype=dtype))
+            return kept_library(dtype, partial(decoding_differences, dtype=dtype))
     except NoLibrary as error:
         log.warning("sampling is several times slower without decode.c: %s", error)
         return None
 
 
 @torch.no_grad()
-def decoding_difference(library: ctypes.CDLL, dtype: torch.dtype) -> float:
-    """How far its logits are from torch's, for a small model of each kind."""
+def decoding_differences(library: ctypes.CDLL, dtype: torch.dtype) -> dict[torch.dtype, float]:
+    """How far its logits are from torch's, for a small model of each kind: as the weights are, and
+    in 8 bits."""
     kinds: tuple[dict, ...] = ({}, {"qk_norm": False, "qkv_bias": True})
-    return max(difference_for(library, seeded_model(**kind).to(dtype)) for kind in kinds)
+    models = [seeded_model(**kind).to(dtype) for kind in kinds]
+    return {
+        form: max(difference_for(CompiledDecoder(model, library, int8)) for model in models)
+        for form, int8 in ((dtype, False), (torch.int8, True))
+    }
 
 
-def difference_for(library: ctypes.CDLL, model: Qwen3Model) -> float:
+def difference_for(decoder: CompiledDecoder) -> float:
+    model, found = decoder.model, []
     ids = torch.arange(24).view(3, 8)  # (B, T)
-    decoder, found = CompiledDecoder(model, library), []
     for decode, count in ((model, 1), (decoder.decode, 1), (decoder.decode, 3)):
         cache = KVCache(n_layers=2)
         model.fill_cache(ids, cache)

@@ -1,11 +1,19 @@
 """The default engine for sampling: the fast one, with the partners that reply to the model."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch import sampling as plain
 from reasoning_from_scratch.fast.cut import fast_cut
-from reasoning_from_scratch.fast.decoding import batch_for, decoder_for, decoding_threads, draw_for
+from reasoning_from_scratch.fast.decoding import (
+    batch_for,
+    decoder_for,
+    decoding_threads,
+    draw_for,
+    int8_decoder_for,
+)
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
@@ -20,6 +28,12 @@ FAST = SamplingEngine(
     partners=partners_of,
     batch=batch_for,
 )
+IN_INT8 = replace(FAST, decoder=int8_decoder_for)
+
+
+def engine_for(sampling_weights: Literal["same", "int8"]) -> SamplingEngine:
+    """The engine that samples what is trained on. All else, such as evaluations, takes FAST."""
+    return IN_INT8 if sampling_weights == "int8" else FAST
 
 
 def generate(

@@ -86,6 +86,9 @@ def phases_on_a_cpu(
     tokens = min(config.micro_batch_tokens or MICRO_BATCH_TOKENS, answers * config.max_new_tokens)
     passed = tokens * token_bytes(model, config.gradient_checkpointing)
     sampling = {"the weights once more, in the order that sampling reads": weight_bytes(model)}
+    if config.sampling_weights == "int8":  # a byte each, and a float for every 128
+        numbers = sum(weight.numel() for weight in model.parameters())
+        sampling = {"the weights once more, in 8 bits, for sampling": numbers * 132 // 128}
     training = {f"a training pass over {tokens:,} tokens": passed}
     return [
         held | sampling | {f"keys and values of {rows} answers": cache},

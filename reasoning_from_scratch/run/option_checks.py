@@ -314,14 +314,22 @@ def updates_again(config: TrainConfig) -> bool:
 
 
 def off_policy(config: TrainConfig) -> bool:
-    """Whether they meet one that has moved since it sampled them."""
-    return updates_again(config) or config.max_steps_off_policy > 0
+    """Whether they meet one that has moved since it sampled them, or never was quite the same."""
+    apart = config.max_steps_off_policy > 0 or config.sampling_weights == "int8"
+    return updates_again(config) or apart
 
 
 def weighs_importance(config: TrainConfig) -> bool:
     """Whether the loss corrects for the gap between the sampler and the step's start."""
-    by_lag = config.max_steps_off_policy > 0 and clips(config)  # options.py gives it a cap
-    return bool(config.truncate_importance or config.mask_importance or by_lag)
+    return bool(config.truncate_importance or config.mask_importance or has_usual_cap(config))
+
+
+def has_usual_cap(config: TrainConfig) -> bool:
+    """Whether options.py caps the weight, if nothing is given: the sampler is not the trainer, and
+    the loss has no ratio to the sampler of its own."""
+    lags = config.max_steps_off_policy > 0 and clips(config)
+    int8 = config.sampling_weights == "int8"
+    return lags or (int8 and (clips(config) or config.objective == "reinforce"))
 
 
 def pays_for_form(config: TrainConfig) -> bool:
@@ -348,7 +356,7 @@ OF_SAMPLED_ANSWERS = """
     rollouts train_rollouts active_sampling keep_sampling_mask calculator environment reward_parts
     conditional_format overlong_penalty advantage advantage_per_part kl kl_coef
     truncate_importance mask_importance drop_uniform_groups max_steps_off_policy sampler
-    num_minibatches num_substeps compute_post_kl
+    num_minibatches num_substeps compute_post_kl sampling_weights
 """
 NO_MUON = "without --optimizer muon"
 NO_LORA = "without --lora-rank"

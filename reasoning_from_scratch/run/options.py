@@ -12,13 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasoning_from_scratch.config import CLIPPING, TrainConfig, replaced
+from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import base_of, is_name
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
-from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
+from reasoning_from_scratch.run.option_checks import (
+    check,
+    check_kinds,
+    check_loss_fn,
+    check_void,
+    has_usual_cap,
+)
 from reasoning_from_scratch.tasks.own_task import recipe_from_file
 from reasoning_from_scratch.tasks.problem_sets import GUESS, held_out
 from reasoning_from_scratch.text import expanded, read_values
@@ -36,7 +42,7 @@ TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
 HOW_TO_EVALUATE = {"eval_problems", "eval_limit", "eval_samples", "evaluators"}
 SUPERVISED_LR = 1e-5  # at least: solutions allow larger steps than rewards
-LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
+USUAL_CAP = 2.0  # on p_start / p_sampler where the sampler lags or samples in 8 bits
 
 # --smoke: at most this much of everything.
 SMOKE: dict[str, Any] = {
@@ -140,11 +146,11 @@ def resolved(config: TrainConfig) -> TrainConfig:
 
 def following(config: TrainConfig) -> dict[str, Any]:
     """Values that follow from other fields, unless they are given."""
-    lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
+    capped = has_usual_cap(config) and not config.mask_importance
     return {
         "length_constant": float(config.max_new_tokens or 0),
         "keep_sampling_mask": config.leaves_tokens_out,
-        "truncate_importance": LAG_WEIGHT if lags and not config.mask_importance else 0.0,
+        "truncate_importance": USUAL_CAP if capped else 0.0,
     }
 
 

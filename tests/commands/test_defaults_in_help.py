@@ -46,6 +46,8 @@ def test_the_weight_of_a_sampler_that_lags():
     assert taken("tiny", "truncate_importance") == 0
     lags = dict(max_steps_off_policy=2, objective="dro")
     assert taken("tiny", "truncate_importance", **lags) == 0
+    assert "if it samples in 8 bits and the loss clips or is" in HELP["truncate_importance"]
+    assert taken("tiny", "truncate_importance", sampling_weights="int8") == float(cap)
 
 
 def test_lengths_and_cuts():

@@ -22,6 +22,10 @@ static int64_t called(const char *name, const int64_t *a) {
         pack((const Number *)a[0], a[1], a[2], (Number *)a[3], a[4], a[5]);
         return 0;
     }
+    if (!strcmp(name, "pack_int8")) {
+        pack_int8((const Number *)a[0], a[1], a[2], (uint8_t *)a[3], a[4], a[5]);
+        return 0;
+    }
     fprintf(stderr, "on_arm.c calls no function %s\n", name);
     exit(1);
 }

@@ -82,14 +82,25 @@ def test_compilers_that_do_not_compile(named, words, monkeypatch, caplog):
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype, factor", [(torch.float32, "NAN"), (torch.bfloat16, "1.5f")])
+@pytest.mark.parametrize(
+    "dtype, right, wrong",
+    [
+        (torch.float32, "factor = 1 / sqrtf(total(squares)", "factor = NAN / sqrtf(total(squares)"),
+        (
+            torch.bfloat16,
+            "factor = 1 / sqrtf(total(squares)",
+            "factor = 1.5f / sqrtf(total(squares)",
+        ),
+        (torch.float32, "return largest / 127;", "return largest / 90;"),  # in 8 bits
+    ],
+)
 def test_a_library_that_computes_something_else(
-    dtype, factor, cache, monkeypatch, tmp_path, caplog
+    dtype, right, wrong, cache, monkeypatch, tmp_path, caplog
 ):
-    source, right = SOURCE.read_text(), "factor = 1 / sqrtf(total(squares)"
+    source = SOURCE.read_text()
     assert source.count(right) == 1
     changed = tmp_path / "changed.c"
-    changed.write_text(source.replace(right, right.replace("1 /", f"{factor} /")))
+    changed.write_text(source.replace(right, wrong))
     monkeypatch.setattr(decode_library, "SOURCE", changed)
     assert load_library(dtype) is None
     assert "differs from torch" in caplog.text and not list(cache.glob("*/*.so"))

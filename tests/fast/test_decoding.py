@@ -1,6 +1,7 @@
 """decode.c computes what the model computes, on every kind of registers, and steps aside for
 what it does not know."""
 
+import math
 import platform
 import shutil
 import tempfile
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from small_model import (
     FAMILIES_IN_C,
     SIZES_IN_C,
@@ -30,6 +32,8 @@ from reasoning_from_scratch.fast.decoding import (
     CompiledDecoder,
     Decoder,
     decoder_for,
+    has_lora,
+    int8_decoder_for,
     load_library,
     threads,
     unfit_for_decode_c,
@@ -123,10 +127,11 @@ def cast(cache, dtype):
 
 
 @needs_compiler
+@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtype, flags):
+def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtype, int8, flags):
     model = model_that_fits(dtype)
-    decoder = CompiledDecoder(model, compiled_with(dtype, *flags))
+    decoder = CompiledDecoder(model, compiled_with(dtype, *flags), int8)
     cache, tokens = read_prompts(model, 30)
     together = several_steps(decoder, cache, tokens)
     for some in ([4], [29, 3], list(range(7, 20))):
@@ -211,14 +216,118 @@ def test_lora_on_some_matrices_is_seen_after_each_update_though_the_rest_is_pack
 
 
 @needs_compiler
-def test_damaged_weights_stay_visible():
+@pytest.mark.parametrize("decoder_of", [decoder_for, int8_decoder_for])
+def test_damaged_weights_stay_visible(decoder_of):
     for value in (torch.nan, torch.inf):
         model = model_that_fits()
         cache, tokens = read_prompts(model, 4)
         model.trf_blocks[1].att.W_key.weight[3] = value
-        decoder = decoder_for(model, 4, 60)
+        decoder = decoder_of(model, 4, 60)
         assert isinstance(decoder, CompiledDecoder)
         assert not several_steps(decoder, cache, tokens)[1].isfinite().any()
+
+
+# ---- in 8 bits
+
+# The sizes of a block: 32, 64 or 128 inputs. Each with what else a model may have.
+BLOCKS = {
+    32: {},
+    64: {"emb_dim": 192, "hidden_dim": 320, "n_heads": 2, "tie_embeddings": True},
+    128: {"emb_dim": 256, "hidden_dim": 384, "n_heads": 8, "qk_norm": False, "qkv_bias": True},
+}
+# As if the processor had no instruction for sums of products in 8 bits: plain C computes them.
+PLAIN_C = [
+    f"-U{name}"
+    for name in ("__AVX512VNNI__", "__AVXVNNI__", "__AMX_INT8__", "__ARM_FEATURE_DOTPROD")
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_in_8_bits_every_instruction_set_finds_the_same_whole_numbers(dtype, block, lora):
+    """They are added up in one order, so the logits are the same to the last bit, too."""
+    model = model_that_fits(dtype, **BLOCKS[block])
+    if lora:
+        with_lora(model, size=0.05)
+    cache, tokens = read_prompts(model, 37)
+    narrow = ["-mno-avx512f"] if dtype == torch.float32 and platform.machine() == "x86_64" else []
+    for flags in ([], narrow):
+        libraries = [compiled_with(dtype, *FLAGS, *flags, *more) for more in ([], PLAIN_C)]
+        here, in_plain_c = (
+            several_steps(CompiledDecoder(model, library, int8=True), cache, tokens)
+            for library in libraries
+        )
+        assert torch.equal(here, in_plain_c)
+
+
+def in_8_bits(numbers):
+    """Rounded to 127 steps of the largest of each block, on either side of 0."""
+    blocks = numbers.unflatten(-1, (-1, math.gcd(numbers.shape[-1], 128)))
+    scales = blocks.abs().amax(-1, keepdim=True) / 127
+    return (blocks / scales).round().mul(scales).flatten(-2)
+
+
+def as_in_8_bits(model):
+    """Each matrix of layers and head multiplies what is rounded to 8 bits; LoRA does not."""
+
+    def rounded(part, inputs, output):
+        x, weight = inputs[0], part.weight
+        return output - F.linear(x, weight) + F.linear(in_8_bits(x), in_8_bits(weight))
+
+    for part in model.modules():
+        if isinstance(part, torch.nn.Linear) or has_lora(part):
+            part.register_forward_hook(rounded)
+    return model
+
+
+@needs_compiler
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_in_8_bits_it_rounds_what_it_says_and_nothing_else(block, lora, flags):
+    """A number on the border between two may be rounded otherwise: by far the most are not."""
+    model, reference = (model_that_fits(**BLOCKS[block]) for _ in range(2))
+    if lora:
+        with_lora(model, size=0.05), with_lora(reference, size=0.05)
+    cache, tokens = read_prompts(model, 31)
+    decoder = CompiledDecoder(model, compiled_with(torch.float32, *flags), int8=True)
+    found = several_steps(decoder, cache, tokens, steps=1)
+    exact = several_steps(model, cache, tokens, steps=1)
+    rounded = several_steps(as_in_8_bits(reference), cache, tokens, steps=1)
+    assert (found - rounded).abs().mean() < 0.1 * (rounded - exact).abs().mean()
+
+
+@needs_compiler
+@pytest.mark.parametrize("n_layers", [2, 6])
+@pytest.mark.parametrize("family", FAMILIES_IN_C)
+def test_in_8_bits_it_is_about_as_near_as_bfloat16(family, n_layers):
+    """On average within three times of what torch rounds away in bfloat16."""
+    sizes = {**FAMILIES_IN_C[family], "n_layers": n_layers}
+    model, exact = model_that_fits(torch.bfloat16, **sizes), model_that_fits(torch.float64, **sizes)
+    exact.load_state_dict(model.state_dict())
+    cache, tokens = read_prompts(model, 31)
+    decoder = CompiledDecoder(model, compiled_with(torch.bfloat16, *FLAGS), int8=True)
+    found, in_torch = (
+        several_steps(decode, cache, tokens, steps=1).double() for decode in (decoder, model)
+    )
+    truth = several_steps(exact, cast(cache, torch.float64), tokens, steps=1)
+    assert (found - truth).abs().mean() < 3 * (in_torch - truth).abs().mean()
+
+
+@needs_compiler
+def test_in_8_bits_frozen_weights_are_packed_once_until_others_want_them_as_they_are():
+    model = model_that_fits()
+    add_lora(model, 4, 16.0)
+    cache, tokens = read_prompts(model, 4)
+    first, second = (int8_decoder_for(model, 4, 60) for _ in range(2))
+    assert first.layers[0].qkv.int8 == second.layers[0].qkv.int8
+    assert not first.layers[0].qkv.weights
+    found = several_steps(first, cache, tokens)
+    evaluated = several_steps(decoder_for(model, 4, 60), cache, tokens)
+    assert torch.allclose(evaluated, several_steps(model, cache, tokens), atol=5e-5)
+    assert torch.equal(found, several_steps(int8_decoder_for(model, 4, 60), cache, tokens))
+    assert not torch.allclose(found, evaluated, atol=5e-3)
 
 
 def test_only_what_it_computes_fits_decode_c():

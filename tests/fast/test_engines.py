@@ -8,9 +8,10 @@ import torch
 from small_model import FAMILIES_IN_C, SIZES_IN_C, small_model, with_lora
 
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast import decoding
 from reasoning_from_scratch.fast.decoding import WIDE, CompiledDecoder, Decoder, load_library
-from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.engine import FAST, engine_for
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import sample_next_token
@@ -58,6 +59,34 @@ def test_on_a_cpu_all_but_float64_is_sampled_in_c(family, dtype, caplog):
 def test_a_short_job_takes_the_models_own_steps_without_a_word(caplog):
     assert type(FAST.decoder(model_of("Qwen3", torch.float64, "none", 96), 4, 10)) is Decoder
     assert not caplog.text
+
+
+@pytest.mark.skipif(load_library(torch.float32) is None, reason="this machine has no C compiler")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("family", FAMILIES_IN_C)
+def test_who_asks_for_8_bits_gets_them_however_short_the_job_or_a_sentence(family, dtype):
+    assert engine_for("same") is FAST
+    for lora, vocabulary in product(LORA, VOCABULARIES):
+        model = model_of(family, dtype, lora, vocabulary)
+        if dtype == torch.float64:
+            with pytest.raises(UserError, match="int8 does not work here: .* in float64; drop it"):
+                engine_for("int8").decoder(model, 4, 10)
+        else:
+            assert engine_for("int8").decoder(model, 4, 10).int8
+
+
+@pytest.mark.parametrize("change", ["hook", "sizes", "device", "compiler"])
+def test_where_8_bits_cannot_be_nothing_else_takes_their_place(change, monkeypatch):
+    model = small_model(97 if change == "sizes" else 96, **SIZES_IN_C)
+    says = {"hook": "a hook waits", "sizes": "multiples of 32", "device": "the model is on meta"}
+    if change == "hook":
+        model.register_forward_hook(lambda *_: None)
+    elif change == "device":
+        model.to("meta")
+    elif change == "compiler":
+        monkeypatch.setattr(decoding, "load_library", lambda dtype: None)
+    with pytest.raises(UserError, match=says.get(change, "needs decode.c, which is not there")):
+        engine_for("int8").decoder(model, 4, 100)
 
 
 @pytest.mark.parametrize("change, reason", [("hook", "a hook waits"), ("sizes", "multiples of 32")])

@@ -127,6 +127,7 @@ REFUSED = {
     "keep_last": (1, "without --save-every"),
     "max_turns": (3, "without --environment"),
     "max_turn_tokens": (3, "without --environment"),
+    "sampling_weights": ("int8", "multiples of 32"),  # of this model; test_sampling_weights.py
 }
 # What is refused alone changes the run where it has a meaning.
 FAST = {"epochs": 3, "lr": 1e-2}

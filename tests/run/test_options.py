@@ -5,7 +5,14 @@ import json
 import pytest
 
 from reasoning_from_scratch.commands.train import parse_flags
-from reasoning_from_scratch.config import CLIPPING, TrainConfig, from_json, replaced, to_json
+from reasoning_from_scratch.config import (
+    CLIPPING,
+    OBJECTIVES,
+    TrainConfig,
+    from_json,
+    replaced,
+    to_json,
+)
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.folder import RunFolder
@@ -88,6 +95,20 @@ def test_where_cuts_are_the_mask_is_kept_and_where_the_sampler_lags_the_clip_has
     masks = {"mis"}  # it has another weight
     assert {name for name, weight in weights.items() if weight} == clipping - masks
     assert resolved(configure("grpo")).truncate_importance == 0
+
+
+def test_where_the_sampler_has_8_bits_the_loss_has_a_weight():
+    """Unless its ratio is to the sampler, or the weight is a mask, or was given."""
+    weights = {
+        objective: resolved(
+            configure(objective=objective, sampling_weights="int8", epochs=2)
+        ).truncate_importance
+        for objective in OBJECTIVES
+        if objective != "cross_entropy"  # nothing is sampled
+    }
+    assert {name for name, weight in weights.items() if weight == 2} == {*CLIPPING, "reinforce"}
+    for given in ({"mask_importance": 2.0}, {"truncate_importance": 0.0}):
+        assert resolved(configure(sampling_weights="int8", **given)).truncate_importance == 0
 
 
 def test_smoke_makes_everything_small_and_nothing_larger():

@@ -160,6 +160,7 @@ GIVEN = {
     "num_minibatches": 2,
     "num_substeps": 2,
     "train_rollouts": 2,
+    "sampling_weights": "int8",
 }
 
 
