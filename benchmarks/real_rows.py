@@ -1,6 +1,6 @@
 """The row on a real model, Qwen2.5-Coder-0.5B-Instruct: sampling, and a GRPO step with LoRA."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ RANK = 16
 GOALS = {8: (4.5, 8), 32: (3.8, 6.5)}  # times transformers, by rows; the second in 8 bits
 
 
-def real(work: Work) -> list[Result]:
+def real(work: Work) -> Iterator[Result]:
     """A real model: sampling, and a GRPO step with LoRA."""
     cpu = torch.device("cpu")
     file = qwen(work.real) if work.real in QWENS else Path(work.real)
@@ -44,7 +44,9 @@ def real(work: Work) -> list[Result]:
     problems = load_problems("tiny", limit=PROMPTS_PER_STEP * (work.real_rounds + 1))
     prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
     if not peers.have("transformers"):
-        return [*sampling(work, model, prompts), *grpo_step(work, model, prompts)]
+        yield from sampling(work, model, prompts)
+        yield grpo_step(work, model, prompts)
+        return
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with TemporaryDirectory() as folder, peers.quiet():
@@ -53,13 +55,13 @@ def real(work: Work) -> list[Result]:
         peers_tokenizer = AutoTokenizer.from_pretrained(folder)
     texts = [tokenizer.decode(prompt) for prompt in prompts]
     assert [peers_tokenizer(text).input_ids for text in texts] == prompts, "the same prompts"
-    results = sampling(work, model, prompts, peer, file)
-    return results + grpo_step(work, model, prompts, peer, peers_tokenizer, texts)
+    yield from sampling(work, model, prompts, peer, file)
+    yield grpo_step(work, model, prompts, peer, peers_tokenizer, texts)
 
 
-def sampling(work: Work, model, prompts, peer=None, file: Path | None = None) -> list[Result]:
+def sampling(work: Work, model, prompts, peer=None, file: Path | None = None) -> Iterator[Result]:
     """Answers of a fixed length from the whole distribution at temperature 1."""
-    tokens, results = work.real_tokens[0], []
+    tokens = work.real_tokens[0]
     in_8_bits = deepcopy(model)  # what is packed for C, and kept, has one number format
     for rows in work.real_rows:
         some = [prompts[i % len(prompts)] for i in range(rows // GROUP)]
@@ -72,32 +74,27 @@ def sampling(work: Work, model, prompts, peer=None, file: Path | None = None) ->
         if peer is not None:
             asked_of_peer = peer, some, GROUP, tokens, 1.0, "dynamic"
             sides["transformers"] = partial(peers.hf_generate, *asked_of_peer)
-        if file is not None and file.suffix == ".gguf" and peers.have("xllamacpp"):
+        if peer is not None and file.suffix == ".gguf" and peers.have("xllamacpp"):
             llama = peers.LlamaCpp(file, rows, max(map(len, some)) + tokens)
             sides["llama.cpp"] = partial(llama.generate, some, GROUP, tokens)
-        results += compared(work, rows, in_turn(sides, work.real_rounds))
-    return results
+        yield from compared(work, rows, in_turn(sides, work.real_rounds))
 
 
-def compared(work: Work, rows: int, times: dict[str, float]) -> list[Result]:
+def compared(work: Work, rows: int, times: dict[str, float]) -> Iterator[Result]:
     """Ours and ours in 8 bits against each peer."""
-    results = []
     for ours, said, goal in zip(("ours", "8 bits"), ("", ", in 8 bits"), GOALS[rows], strict=True):
         title, took = f"(d) sampling, {rows} x {work.real_tokens[0]} tokens{said}", times[ours]
-        against = []
-        if "transformers" in times:
-            against.append(faster(title, took, times["transformers"], "transformers", goal))
+        if "transformers" not in times:
+            yield Result(title, seconds(took))
+            continue
+        yield faster(title, took, times["transformers"], "transformers", goal)
         if "llama.cpp" in times:
             peer = times["llama.cpp"]
             named = f"llama.cpp, 4 bits: {seconds(peer)}"
-            against.append(Result(title, seconds(took), named, peer / took))
-        results += against or [Result(title, seconds(took))]
-    return results
+            yield Result(title, seconds(took), named, peer / took)
 
 
-def grpo_step(
-    work: Work, model, prompts, peer=None, peers_tokenizer=None, texts=()
-) -> list[Result]:
+def grpo_step(work: Work, model, prompts, peer=None, peers_tokenizer=None, texts=()) -> Result:
     """Two groups of answers of a fixed length, half of them rewarded, and one update of a LoRA."""
     tokens = work.real_tokens[1]
     add_lora(model, RANK, 2.0 * RANK)
@@ -124,7 +121,7 @@ def grpo_step(
 
     title = f"(d) a GRPO step with LoRA, {PROMPTS_PER_STEP} x {GROUP} x {tokens} tokens"
     if not peers.have("transformers", "trl", "peft"):
-        return [Result(title, seconds(in_turn({"ours": ours}, work.real_rounds)["ours"]))]
+        return Result(title, seconds(in_turn({"ours": ours}, work.real_rounds)["ours"]))
     from peft import LoraConfig
 
     matrices = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -145,7 +142,7 @@ def grpo_step(
             r=RANK, lora_alpha=2 * RANK, target_modules=matrices, task_type="CAUSAL_LM"
         ),
     )
-    return [faster(title, mine, theirs, "trl", 5)]
+    return faster(title, mine, theirs, "trl", 5)
 
 
 def every_other(completions: list[str], **_) -> list[float]:

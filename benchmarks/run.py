@@ -33,6 +33,8 @@ import real_rows  # noqa: E402
 import tiny_rows  # noqa: E402
 from duel import FULL, TOY, Result, Work  # noqa: E402
 
+from reasoning_from_scratch.errors import UserError  # noqa: E402
+
 ROWS: dict[str, Callable[[Work], Iterable[Result]]] = {
     "sampling": qwen_rows.sampling,
     "decoding": qwen_rows.decoding,
@@ -122,4 +124,7 @@ def version(name: str) -> str:
 if __name__ == "__main__":
     # The peers are made of our weights: they need no hub, and say nothing about it.
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(str(error))
