@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from duel import Result, Work, faster, in_turn, seconds
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.device import dtype_by_name
-from reasoning_from_scratch.fast.engine import FAST, IN_INT8, generate
+from reasoning_from_scratch.fast.engine import FAST, generate
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.hub_models import QWENS, qwen
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
@@ -66,10 +67,10 @@ def sampling(work: Work, model, prompts, peer=None, file: Path | None = None) ->
     for rows in work.real_rows:
         some = [prompts[i % len(prompts)] for i in range(rows // GROUP)]
         asked = Sampling(tokens, rollouts=GROUP, sample_rows=rows)
-        ours = partial(generate, prompts=some, sampling=asked, stop_ids=set())
+        asked_8 = replace(asked, sampling_weights="int8")
         sides: dict[str, Callable] = {
-            "ours": partial(ours, model),
-            "8 bits": partial(ours, in_8_bits, engine=IN_INT8),
+            "ours": partial(generate, model, some, asked, stop_ids=set()),
+            "8 bits": partial(generate, in_8_bits, some, asked_8, stop_ids=set()),
         }
         if peer is not None:
             asked_of_peer = peer, some, GROUP, tokens, 1.0, "dynamic"

@@ -83,6 +83,7 @@ PAGES = (
     "epochs",
     "lag",
     "methods-lag",
+    "int8",
     "rare",
     "pairing",
     "format",

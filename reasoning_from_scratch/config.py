@@ -152,6 +152,9 @@ class Sampling(Turns, Drawing):
     """Train on the distribution as top-p and top-k cut it (default: yes if they cut)."""
     sample_rows: int = 64
     """Rollouts sampled in parallel; lower it when sampling runs out of memory."""
+    sampling_weights: Literal["same", "int8"] = "same"
+    """Sample rollouts with the same weights that are trained, or with a copy in 8 bits: on a CPU up
+    to twice as fast, and a little off; evaluations never do."""
 
 
 @dataclass
@@ -311,9 +314,6 @@ class Memory(Device):
     """Recompute each block in the backward pass: less memory, about a third more time."""
     compile: bool = False
     """Compile the training pass with torch.compile and, on a GPU, the decoding steps."""
-    sampling_weights: Literal["same", "int8"] = "same"
-    """Sample rollouts with the same weights that are trained, or with a copy in 8 bits: on a CPU up
-    to twice as fast, and a little off; evaluations never do."""
 
 
 @dataclass

@@ -267,6 +267,8 @@ class SamplingEngine:
     # (model, rows, steps) -> a decoder for about this many rows and steps in all. It has a
     # fill_cache and is called like the model: (tokens (B, 1), cache) -> logits (B, 1, V).
     decoder: Callable = lambda model, rows, steps: model
+    # The same for `sampling_weights="int8"`, or an error if this model cannot be sampled so.
+    int8_decoder: Callable | None = None
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
     # (model, rows, steps, keeps) -> the function that draws: `sample_next_token`, or a recording of
     # it, which returns a draw's weights only if `keeps`.
@@ -282,6 +284,13 @@ class SamplingEngine:
     partner: Callable[[int], "Partner"] | None = None
     # model -> the class of what holds the rollouts that are being sampled.
     batch: "Callable[[Qwen3Model], type[RunningBatch]]" = lambda model: RunningBatch
+
+    def decoder_of(self, sampling: Sampling) -> Callable:
+        if sampling.sampling_weights == "same":
+            return self.decoder
+        if self.int8_decoder is None:
+            raise UserError("the plain engine has no weights in 8 bits: pass FAST, or drop int8")
+        return self.int8_decoder
 
     def equipped(self, sampling: Sampling, tokenizer, problems: Sequence) -> "SamplingEngine":
         """The same engine with the partners that `sampling` needs, if any."""
@@ -405,7 +414,7 @@ class RunningBatch:
         steps = math.ceil(sum(row.limit for row in waiting) / max(1, n_rows))
         self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
         self.most_rows = n_rows
-        self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
+        self.decoder, self.cut = engine.decoder_of(sampling)(model, n_rows, steps), engine.cut
         self.draw = engine.draw(model, n_rows, steps, sampling.keep_sampling_mask)
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)

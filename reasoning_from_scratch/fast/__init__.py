@@ -16,6 +16,6 @@ one line that says why, if they run out of memory or do not know the model. From
 on a CPU, tokens are drawn in C, too. bursts.py draws several tokens on a GPU before anybody looks
 at them.
 
-A run with --sampling-weights int8 samples with `engine.IN_INT8`: CompiledDecoder with weights and
-inputs in 8 bits, or an error. Evaluations and log-probabilities never use it.
+With --sampling-weights int8, rollouts come from `decoding.int8_decoder_for`: a CompiledDecoder with
+weights and inputs in 8 bits, or an error. Evaluations and log-probabilities never use it.
 """

@@ -1,8 +1,6 @@
 """The default engine for sampling: the fast one, with the partners that reply to the model."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
-from typing import Literal
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch import sampling as plain
@@ -22,18 +20,13 @@ from reasoning_from_scratch.tasks.environments.conversation import partners_of
 
 FAST = SamplingEngine(
     decoder=decoder_for,
+    int8_decoder=int8_decoder_for,
     cut=fast_cut,
     draw=draw_for,
     around_step=decoding_threads,
     partners=partners_of,
     batch=batch_for,
 )
-IN_INT8 = replace(FAST, decoder=int8_decoder_for)
-
-
-def engine_for(sampling_weights: Literal["same", "int8"]) -> SamplingEngine:
-    """The engine that samples what is trained on. All else, such as evaluations, takes FAST."""
-    return IN_INT8 if sampling_weights == "int8" else FAST
 
 
 def generate(

@@ -54,9 +54,11 @@ class Evaluations:
         return numbers | {"eval_step": step} | self.evaluator_numbers(step), scores
 
     def answers(self, problems: Sequence[Problem]) -> list[Group]:
-        """Held-out problems, answered with greedy decoding unless several samples are wanted."""
+        """Held-out problems, answered with greedy decoding unless several samples are wanted, and
+        with the weights that are trained."""
         config = self.config
-        asked = replaced(config, rollouts=config.eval_samples, keep_sampling_mask=False)
+        own = {"keep_sampling_mask": False, "sampling_weights": "same"}
+        asked = replaced(config, rollouts=config.eval_samples, **own)
         if config.eval_samples == 1:
             asked = replaced(asked, temperature=0.0)
         return self.policy.sample(problems, asked, judge=self.judge)

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from reasoning_from_scratch.config import Loss, Sampling, TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.decoding import library_for_int8
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
-from reasoning_from_scratch.fast.engine import engine_for
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW
@@ -35,8 +34,8 @@ class Policy(LocalPolicy):
         dtype: str = "auto",
     ) -> "Policy":
         """`model` is what --model takes: tiny, smollm2, OWNER/NAME, a folder, a run. `config` sets
-        the temperature of the trained log-probabilities, the size of a micro-batch, LoRA, weights
-        in 8 bits for sampling, and the number format, unless `dtype` names one."""
+        the temperature of the trained log-probabilities, the size of a micro-batch and LoRA, and
+        the number format, unless `dtype` names one."""
         config, place = config or TrainConfig(), trusted_device(device)
         name = config.dtype if dtype == "auto" else dtype
         weights, tokenizer = load_model_and_tokenizer(
@@ -47,10 +46,7 @@ class Policy(LocalPolicy):
         if config.micro_batch_tokens is None:
             tokens = fitting_micro_batch(weights, config, place)
             config = replace(config, micro_batch_tokens=tokens)
-        if config.sampling_weights == "int8":
-            library_for_int8(weights)
-        engine = engine_for(config.sampling_weights)
-        return cls(weights, AdamW(weights), config, packed_logprobs, tokenizer, engine)
+        return cls(weights, AdamW(weights), config, packed_logprobs, tokenizer, FAST)
 
     def sample(
         self,

@@ -18,7 +18,7 @@ from reasoning_from_scratch.evaluation.group_signal import preflight_summary
 from reasoning_from_scratch.fast.compiled import CompiledPass
 from reasoning_from_scratch.fast.decoding import KeptRecordings, library_for_int8
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
-from reasoning_from_scratch.fast.engine import FAST, IN_INT8
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
@@ -249,16 +249,13 @@ def open_policy(
         ranks.same_as_first(model.state_dict())
     optimizer_of = partial(make_optimizer, config=config, seed=config.seed)
     if config.sampling_weights == "int8":
-        library_for_int8(model)  # before anything is written
-        engine = IN_INT8
-    else:
-        kept = KeptRecordings(config.compile)
-        engine = replace(FAST, decoder=kept.decoder, draw=kept.draw, let_go=kept.let_go)
+        library_for_int8(model)  # refuses before anything is written
+    kept = KeptRecordings(config.compile)
     how: dict[str, Any] = {
         "config": config,
         "training_pass": CompiledPass(model) if config.compile else packed_logprobs,
         "tokenizer": tokenizer,
-        "engine": engine,
+        "engine": replace(FAST, decoder=kept.decoder, draw=kept.draw, let_go=kept.let_go),
     }
     if ranks.size == 1:
         policy = LocalPolicy(model, optimizer_of(model), **how)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.fast.engine import engine_for
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.weights import build_model, weightless_model
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import LocalPolicy
@@ -96,8 +96,7 @@ class RemoteSampler:
         if self.snapshot is None:
             model = empty_model(self.setup)
             unpack(self.setup.frozen, model)
-            engine = engine_for(self.setup.config.sampling_weights)
-            self.snapshot = LocalPolicy(model, tokenizer=self.setup.tokenizer, engine=engine)
+            self.snapshot = LocalPolicy(model, tokenizer=self.setup.tokenizer, engine=FAST)
         unpack(ray.get(reference), self.snapshot.model)
         self.snapshot.version = version
 

@@ -11,10 +11,15 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast import decoding
 from reasoning_from_scratch.fast.decoding import WIDE, CompiledDecoder, Decoder, load_library
-from reasoning_from_scratch.fast.engine import FAST, engine_for
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.sampling import sample_next_token
+from reasoning_from_scratch.sampling import (
+    PLAIN_ENGINE,
+    Sampling,
+    generate,
+    sample_next_token,
+)
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 LORA = ("none", "all", "att")
@@ -65,17 +70,17 @@ def test_a_short_job_takes_the_models_own_steps_without_a_word(caplog):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("family", FAMILIES_IN_C)
 def test_who_asks_for_8_bits_gets_them_however_short_the_job_or_a_sentence(family, dtype):
-    assert engine_for("same") is FAST
+    decoder_of = FAST.decoder_of(Sampling(sampling_weights="int8"))
     for lora, vocabulary in product(LORA, VOCABULARIES):
         model = model_of(family, dtype, lora, vocabulary)
         if dtype == torch.float64:
             with pytest.raises(UserError, match="int8 does not work here: .* in float64; drop it"):
-                engine_for("int8").decoder(model, 4, 10)
+                decoder_of(model, 4, 10)
         else:
-            assert engine_for("int8").decoder(model, 4, 10).int8
+            assert decoder_of(model, 4, 10).int8
 
 
-@pytest.mark.parametrize("change", ["hook", "sizes", "device", "compiler"])
+@pytest.mark.parametrize("change", ["hook", "sizes", "device", "compiler", "engine"])
 def test_where_8_bits_cannot_be_nothing_else_takes_their_place(change, monkeypatch):
     model = small_model(97 if change == "sizes" else 96, **SIZES_IN_C)
     says = {"hook": "a hook waits", "sizes": "multiples of 32", "device": "the model is on meta"}
@@ -85,8 +90,12 @@ def test_where_8_bits_cannot_be_nothing_else_takes_their_place(change, monkeypat
         model.to("meta")
     elif change == "compiler":
         monkeypatch.setattr(decoding, "load_library", lambda dtype: None)
+    elif change == "engine":
+        says[change] = "the plain engine has no weights in 8 bits"
+    engine = PLAIN_ENGINE if change == "engine" else FAST
+    sampling = Sampling(40, rollouts=2, sampling_weights="int8")
     with pytest.raises(UserError, match=says.get(change, "needs decode.c, which is not there")):
-        engine_for("int8").decoder(model, 4, 100)
+        generate(model, [[1, 2]], sampling, stop_ids={0}, engine=engine)
 
 
 @pytest.mark.parametrize("change, reason", [("hook", "a hook waits"), ("sizes", "multiples of 32")])
