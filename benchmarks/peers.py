@@ -93,6 +93,7 @@ def grpo_steps(
     fixed: dict | None = None,
     reward: Callable[..., list[float]] | None = None,
     adapter=None,
+    counts_first: bool = False,
 ) -> tuple[float, float]:
     """Median seconds of our step and of trl's, in turn: ours runs before each of trl's begins.
     With `fixed`, trl trains on these tensors instead of sampling; with `adapter`, peft's
@@ -154,7 +155,8 @@ def grpo_steps(
             peft_config=adapter,
         )
         trainer.train()
-    return median(times["ours"][1:]), median(times["trl"][1:])  # the first step warms up
+    first = 0 if counts_first else 1  # else the first step warms up
+    return median(times["ours"][first:]), median(times["trl"][first:])
 
 
 def correct(completions: list[str], answer: list[str], **_) -> list[float]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import peers
 import torch
@@ -62,23 +62,30 @@ def real(work: Work) -> Iterator[Result]:
 
 def sampling(work: Work, model, prompts, peer=None, file: Path | None = None) -> Iterator[Result]:
     """Answers of a fixed length from the whole distribution at temperature 1."""
-    tokens = work.real_tokens[0]
     in_8_bits = deepcopy(model)  # what is packed for C, and kept, has one number format
     for rows in work.real_rows:
         some = [prompts[i % len(prompts)] for i in range(rows // GROUP)]
-        asked = Sampling(tokens, rollouts=GROUP, sample_rows=rows)
-        asked_8 = replace(asked, sampling_weights="int8")
-        sides: dict[str, Callable] = {
-            "ours": partial(generate, model, some, asked, stop_ids=set()),
-            "8 bits": partial(generate, in_8_bits, some, asked_8, stop_ids=set()),
+        sides: dict[str, Callable[[int], object]] = {  # of the number of tokens
+            "ours": partial(answers, model, some, "same"),
+            "8 bits": partial(answers, in_8_bits, some, "int8"),
         }
         if peer is not None:
-            asked_of_peer = peer, some, GROUP, tokens, 1.0, "dynamic"
-            sides["transformers"] = partial(peers.hf_generate, *asked_of_peer)
+            asked = {"top_p": 1.0, "cache": "dynamic"}
+            sides["transformers"] = partial(peers.hf_generate, peer, some, GROUP, **asked)
         if peer is not None and file.suffix == ".gguf" and peers.have("xllamacpp"):
-            llama = peers.LlamaCpp(file, rows, max(map(len, some)) + tokens)
-            sides["llama.cpp"] = partial(llama.generate, some, GROUP, tokens)
-        yield from compared(work, rows, in_turn(sides, work.real_rounds))
+            llama = peers.LlamaCpp(file, rows, max(map(len, some)) + work.real_tokens[0])
+            sides["llama.cpp"] = partial(llama.generate, some, GROUP)
+        tokens = work.real_tokens[0]
+        for side in sides.values():
+            side(tokens // 2)  # warms up
+        whole = {name: partial(side, tokens) for name, side in sides.items()}
+        yield from compared(work, rows, in_turn(whole, work.real_rounds, warm=False))
+
+
+def answers(model, prompts, weights: Literal["same", "int8"], tokens: int) -> None:
+    rows = GROUP * len(prompts)
+    asked = Sampling(tokens, rollouts=GROUP, sample_rows=rows, sampling_weights=weights)
+    generate(model, prompts, asked, stop_ids=set())
 
 
 def compared(work: Work, rows: int, times: dict[str, float]) -> Iterator[Result]:
@@ -131,7 +138,7 @@ def grpo_step(work: Work, model, prompts, peer=None, peers_tokenizer=None, texts
         peers_tokenizer,
         [{"prompt": text} for text in texts],
         ours,
-        work.real_rounds,
+        work.real_rounds - 1,
         {
             "per_device_train_batch_size": PROMPTS_PER_STEP * GROUP,
             "num_generations": GROUP,
@@ -139,6 +146,7 @@ def grpo_step(work: Work, model, prompts, peer=None, peers_tokenizer=None, texts
             "generation_kwargs": {"min_new_tokens": tokens},
         },
         reward=every_other,
+        counts_first=True,  # a step takes a minute, and their median leaves out one slow one
         adapter=LoraConfig(
             r=RANK, lora_alpha=2 * RANK, target_modules=matrices, task_type="CAUSAL_LM"
         ),
