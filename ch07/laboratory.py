@@ -83,7 +83,6 @@ PAGES = (
     "epochs",
     "lag",
     "methods-lag",
-    "int8",
     "rare",
     "pairing",
     "format",

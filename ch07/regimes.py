@@ -189,25 +189,6 @@ REGIMES = {
             ("lag 8, ratio to sampler", "lag 8, weighted"),
         ),
     ),
-    "int8": Regime(
-        "Where the sampler's weights have 8 bits and the trainer's 32, does learning suffer?",
-        {
-            "32 bits": {},
-            "8 bits": {"sampling_weights": "int8", "truncate_importance": 0.0},
-            "8 bits, weighted": {"sampling_weights": "int8", "truncate_importance": 2.0},
-        },
-        outcome="pass@1",
-        common=SHORT,
-        lrs=USUAL,
-        # The rate of the first arm: rounding is too small a change to want another.
-        arm_lrs={"8 bits": (4e-4,), "8 bits, weighted": (4e-4,)},
-        also=("greedy test", "entropy"),
-        pairs=(
-            ("8 bits", "32 bits"),
-            ("8 bits, weighted", "32 bits"),
-            ("8 bits, weighted", "8 bits"),
-        ),
-    ),
     "methods-lag": Regime(
         "Where every rollout is 8 updates old, what should the loss do about it?",
         {

@@ -153,8 +153,8 @@ class Sampling(Turns, Drawing):
     sample_rows: int = 64
     """Rollouts sampled in parallel; lower it when sampling runs out of memory."""
     sampling_weights: Literal["same", "int8"] = "same"
-    """Sample rollouts with the same weights that are trained, or with a copy in 8 bits: on a CPU up
-    to twice as fast, and a little off; evaluations never do."""
+    """Sample rollouts with the same weights that are trained, or with a copy in 8 bits: on a CPU
+    faster, unless the model is small, and a little off; evaluations never do."""
 
 
 @dataclass
