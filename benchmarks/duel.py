@@ -32,6 +32,10 @@ class Work:
     problems: int = 64  # of the evaluation row
     rounds: int = 3
     steps: int = 8  # of the tiny model's training
+    real: str = "qwen-0.5b"  # the model of the row "real"
+    real_rows: tuple[int, ...] = (8, 32)  # answers side by side
+    real_tokens: tuple[int, int] = (64, 96)  # of an answer: sampled alone, in a GRPO step
+    real_rounds: int = 5
     quickstart: tuple[str, ...] = ("quickstart",)
 
 
@@ -47,6 +51,10 @@ TOY = Work(
     problems=4,
     rounds=1,
     steps=1,
+    real="tiny-base",
+    real_rows=(8,),
+    real_tokens=(4, 4),
+    real_rounds=1,
     quickstart=("recipes",),
 )
 

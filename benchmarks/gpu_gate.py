@@ -346,7 +346,7 @@ def against_transformers(gate: Gate) -> None:
     ours = speed(gate, model, rows, "recorded", tokens)
     peer = peers.hf_model(model)
     prompt = list(range(100, 160))
-    took = seconds_of(lambda: peers.hf_generate(peer, prompt, rows, tokens, 0.9, "static"), 1)
+    took = seconds_of(lambda: peers.hf_generate(peer, [prompt], rows, tokens, 0.9, "static"), 1)
     gate.row(f"{rows} rows, transformers, static cache", rows * tokens / took, "tokens/s")
     gate.row(f"{rows} rows, recorded: times as fast", ours * took / (rows * tokens), "", ">= 5")
 

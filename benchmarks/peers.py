@@ -1,6 +1,6 @@
-"""The peers: transformers' generate and trl's GRPOTrainer, on our weights and our rollouts.
+"""The peers: transformers' generate, trl's GRPOTrainer, llama.cpp; our weights, our rollouts.
 
-Neither is a dependency of the project; `benchmarks/run.py --help` says how to have them.
+None is a dependency of the project; `benchmarks/run.py --help` says how to have them.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -51,12 +52,17 @@ def hf_model(model: Qwen3Model):
 
 
 @torch.no_grad()
-def hf_generate(peer, prompt: list[int], rollouts: int, new_tokens: int, top_p: float, cache: str):
-    """Exactly `new_tokens` tokens for each rollout."""
-    ids = torch.tensor([prompt], device=peer.device)  # (1, T)
+def hf_generate(
+    peer, prompts: list[list[int]], rollouts: int, new_tokens: int, top_p: float, cache: str
+):
+    """Exactly `new_tokens` tokens for each rollout of each prompt."""
+    longest = max(map(len, prompts))
+    rows = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
+    ids = torch.tensor(rows, device=peer.device)  # (B, T), padded on the left
+    start = torch.tensor([[longest - len(prompt)] for prompt in prompts], device=peer.device)
     return peer.generate(
         ids,
-        attention_mask=torch.ones_like(ids),
+        attention_mask=(torch.arange(longest, device=peer.device) >= start).long(),
         do_sample=True,
         temperature=1.0,
         top_p=top_p,
@@ -85,9 +91,13 @@ def grpo_steps(
     steps: int,
     settings: dict,
     fixed: dict | None = None,
+    reward: Callable[..., list[float]] | None = None,
+    adapter=None,
+    counts_first: bool = False,
 ) -> tuple[float, float]:
     """Median seconds of our step and of trl's, in turn: ours runs before each of trl's begins.
-    With `fixed`, trl trains on these tensors instead of sampling."""
+    With `fixed`, trl trains on these tensors instead of sampling; with `adapter`, peft's
+    configuration of a LoRA, it trains that."""
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -137,14 +147,16 @@ def grpo_steps(
         )
         trainer = (OnFixedRollouts if fixed else GRPOTrainer)(
             peer,
-            correct,
+            reward or correct,
             arguments,
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             callbacks=[InTurn()],
+            peft_config=adapter,
         )
         trainer.train()
-    return median(times["ours"][1:]), median(times["trl"][1:])  # the first step warms up
+    first = 0 if counts_first else 1  # else the first step warms up
+    return median(times["ours"][first:]), median(times["trl"][first:])
 
 
 def correct(completions: list[str], answer: list[str], **_) -> list[float]:
@@ -173,3 +185,34 @@ def trl_batch(group: Group, device: str = "cpu") -> dict:
         "num_items_in_batch": torch.tensor(answers.numel()),
     }
     return {name: values.to(device) for name, values in batch.items()}
+
+
+class LlamaCpp:
+    """llama.cpp's server in this process, by the wheel xllamacpp: it decodes `rows` answers of at
+    most `length` tokens, prompt included, in one batch, with the file's 4-bit weights."""
+
+    def __init__(self, file: Path, rows: int, length: int) -> None:
+        import xllamacpp
+
+        params = xllamacpp.CommonParams()
+        params.model.path = str(file)
+        params.n_parallel, params.n_ctx = rows, rows * (-(-length // 256) * 256)
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
+        params.verbosity = 0
+        self.server = xllamacpp.Server(params)
+
+    def generate(self, prompts: list[list[int]], rollouts: int, new_tokens: int) -> None:
+        """Exactly `new_tokens` tokens for each rollout, from the whole distribution."""
+        answer = self.server.handle_completions(
+            {
+                "prompt": prompts,
+                "n_cmpl": rollouts,
+                "n_predict": new_tokens,
+                "ignore_eos": True,
+                "samplers": ["temperature"],
+                "temperature": 1.0,
+                "cache_prompt": False,
+            }
+        )
+        ends = [choice["finish_reason"] for choice in answer["choices"]]
+        assert ends == ["length"] * rollouts * len(prompts), "the sides must do the same work"

@@ -68,8 +68,8 @@ def sampling(work: Work) -> list[Result]:
     }
     caches = ("dynamic", "static") if peer else ()
     for cache in caches:
-        peers.hf_generate(peer, prompt, rows, few, 0.9, cache)  # warm
-        sides[cache] = partial(peers.hf_generate, peer, prompt, rows, tokens, 0.9, cache)
+        peers.hf_generate(peer, [prompt], rows, few, 0.9, cache)  # warm
+        sides[cache] = partial(peers.hf_generate, peer, [prompt], rows, tokens, 0.9, cache)
     generate(model, [prompt], replace(asked, max_new_tokens=few), stop_ids=set(), engine=FAST)
     times = in_turn(sides, work.rounds, warm=False)
     ours, alone, bare = times["ours"], 8 * rows * times["plain"], 8 * times["products"]

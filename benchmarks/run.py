@@ -5,7 +5,13 @@ In a clone of the repository, with peers that are no dependency of the project:
     uv run --with transformers --with trl benchmarks/run.py
 
 Without peers, their rows show our side only. `--only NAME ...` runs some rows, `--list` names
-them. What a GPU can do is measured by gpu_gate.py.
+them. The row "real" runs only if it is named, since it fetches a model of 491 MB; it has two more
+peers:
+
+    uv run --extra gguf --with transformers --with trl --with peft --with xllamacpp \
+        benchmarks/run.py --only real
+
+What a GPU can do is measured by gpu_gate.py.
 """
 
 import argparse
@@ -14,6 +20,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,8 +29,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import peers  # noqa: E402
 import qwen_rows  # noqa: E402
+import real_rows  # noqa: E402
 import tiny_rows  # noqa: E402
 from duel import FULL, TOY, Result, Work  # noqa: E402
+
+from reasoning_from_scratch.errors import UserError  # noqa: E402
 
 ROWS: dict[str, Callable[[Work], Iterable[Result]]] = {
     "sampling": qwen_rows.sampling,
@@ -33,6 +43,7 @@ ROWS: dict[str, Callable[[Work], Iterable[Result]]] = {
     "quickstart": tiny_rows.quickstart,
     "evaluation": tiny_rows.evaluation,
     "growth": qwen_rows.growth,
+    "real": real_rows.real,
 }
 HEADS = ["what", "ours", "peer", "ratio", "target", "met"]
 
@@ -51,8 +62,10 @@ def main(argv: list[str] | None = None) -> int:
         )
     print(machine(), end="\n\n", flush=True)
     work = TOY if options.toy else FULL
+    if options.model:
+        work = replace(work, real=options.model)
     print(table_line(HEADS) + "\n" + table_line(["---"] * len(HEADS)), flush=True)
-    for name in options.only or ROWS:
+    for name in options.only or [name for name in ROWS if name != "real"]:
         for result in ROWS[name](work):
             print(table_line(result.cells()), flush=True)
     return 0
@@ -64,6 +77,11 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--only", nargs="+", choices=ROWS, metavar="NAME", help="only these rows")
     result.add_argument("--list", action="store_true", help="name the rows")
+    result.add_argument(
+        "--model",
+        metavar="FILE",
+        help="of the row real: a file or name, as rfs train takes it (default: qwen-0.5b)",
+    )
     result.add_argument(
         "--threads",
         type=int,
@@ -89,9 +107,8 @@ def table_line(cells: list[str]) -> str:
 def machine() -> str:
     """What the figures were measured on."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    versions = [
-        f"{name} {version(name)}" for name in ("torch", "transformers", "trl") if peers.have(name)
-    ]
+    names = ("torch", "transformers", "trl", "peft", "xllamacpp")
+    versions = [f"{name} {version(name)}" for name in names if peers.have(name)]
     return (
         f"{time.strftime('%Y-%m-%d')}, {torch.get_num_threads()} threads, "
         f"{platform.machine()}, {gpu}; {', '.join(versions)}"
@@ -107,4 +124,7 @@ def version(name: str) -> str:
 if __name__ == "__main__":
     # The peers are made of our weights: they need no hub, and say nothing about it.
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(str(error))

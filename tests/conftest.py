@@ -70,6 +70,7 @@ SLOWEST_FIRST = """
     tests/scale/test_ranks.py
     tests/book/test_reasoning_stages.py
     tests/book/test_gpu_gate.py
+    tests/fast/test_arm.py
     tests/fast/test_decode_library.py
     tests/run/test_study.py
     tests/run/test_memory.py
@@ -108,6 +109,7 @@ RARELY_BROKEN = """
     tests/scale/test_ranks.py
     tests/commands/test_book.py
     tests/commands/test_playground.py
+    tests/fast/test_arm.py
     tests/fast/test_decode_library.py
     tests/fast/test_gpu.py
     tests/tasks/test_all_gym_tasks.py

@@ -18,7 +18,7 @@
 #include <string.h>
 #if defined(__AVX__)
 #include <immintrin.h>
-#elif defined(__ARM_FEATURE_DOTPROD)
+#elif defined(__ARM_NEON)
 #include <arm_neon.h>
 #endif
 #if defined(BFLOAT16) && defined(__AMX_BF16__) && defined(__linux__)
@@ -96,6 +96,8 @@ static inline Lanes each(Bits numbers, int second) {
 static inline Lanes add_products(Lanes sums, Bits a, Bits b) {
 #if defined(BFLOAT16) && defined(__AVX512BF16__)
     return (Lanes)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
+#elif defined(BFLOAT16) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return (Lanes)vbfdotq_f32((float32x4_t)sums, (bfloat16x8_t)a, (bfloat16x8_t)b);
 #else
     for (int k = 0; k < PAIR; k++) sums += each(a, k) * each(b, k);
     return sums;

@@ -14,7 +14,15 @@ import torch
 from reasoning_from_scratch.files.disk import replacing, user_cache
 
 SOURCE = Path(__file__).with_name("decode.c")
-FLAGS = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
+PORTABLE = ["-O3", "-std=gnu11"]
+
+
+def native_flag() -> str:
+    """All of this processor's instructions. For ARM, a Mac's compiler takes them by -mcpu."""
+    return "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
+
+
+FLAGS = [*PORTABLE, native_flag(), "-shared", "-fPIC"]
 FORMATS = {torch.float32: [], torch.bfloat16: ["-DBFLOAT16"]}
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.int8: 0.1}  # of logits up to about 3
 GET_A_COMPILER = (
@@ -105,7 +113,11 @@ def cache_folder() -> Path:
 
 
 def processor() -> str:
-    """What -march=native depends on: a home folder may be shared by many machines."""
+    """What "native" means here: machines may share a home folder, or a new one may get it."""
+    if platform.system() == "Darwin":
+        name = ["sysctl", "-n", "machdep.cpu.brand_string"]  # such as Apple M2
+        chip = subprocess.run(name, capture_output=True, text=True).stdout.strip()
+        return f"{platform.machine()} {chip}"
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")

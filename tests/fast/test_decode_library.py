@@ -2,6 +2,7 @@
 one warning says why."""
 
 import os
+import platform
 import subprocess
 
 import pytest
@@ -103,3 +104,26 @@ def test_a_library_that_computes_something_else(
     monkeypatch.setattr(decode_library, "SOURCE", changed)
     assert load_library(dtype) is None
     assert "differs from torch" in caplog.text and not list(cache.glob("*/*.so"))
+
+
+@pytest.mark.parametrize(
+    "system, machine, said, flag, known_by",
+    [
+        ("Darwin", "arm64", "Apple M2\n", "-mcpu=native", "arm64 Apple M2"),
+        ("Darwin", "x86_64", "Intel(R) Core(TM) i5\n", "-march=native", "x86_64 Intel"),
+        ("Linux", "aarch64", None, "-mcpu=native", "aarch64"),
+        ("Linux", "x86_64", None, "-march=native", "x86_64"),
+    ],
+)
+def test_it_is_made_for_the_processor_here_and_known_by_it(
+    system, machine, said, flag, known_by, monkeypatch
+):
+    """Clang on a Mac takes ARM's processors by -mcpu; and a home folder moves from a Mac to the
+    next, whose processor /proc/cpuinfo does not tell."""
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    if said:
+        answer = subprocess.CompletedProcess([], 0, said)
+        monkeypatch.setattr(subprocess, "run", lambda command, **_: answer)
+    assert decode_library.native_flag() == flag
+    assert decode_library.processor().startswith(known_by)
