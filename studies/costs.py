@@ -7,6 +7,8 @@ from typing import Any
 
 from measuring import kept
 
+from reasoning_from_scratch.files.saved_models import STATES
+from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.options import configure, resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.study import refuse_other_settings, run_to_end
@@ -17,6 +19,7 @@ def run(settings: dict[str, Any], folder: Path) -> dict[str, float]:
     config = configure(**settings, log_path=str(folder))
     refuse_other_settings(config, "--folder")
     rows = run_to_end(config, quiet=False).finished().rows
+    forget_best(folder)
     return {"seconds": cost(rows), "steps": float(len(rows))}
 
 
@@ -40,6 +43,21 @@ def pace(settings: dict[str, Any], folder: Path) -> float:
     rows = train(config, quiet=False).finished().rows
     shutil.rmtree(folder)
     return cost(rows[1:]) / 2
+
+
+def forget_best(folder: Path) -> None:
+    """Delete the weights of the best evaluation (1.3 GB), unless they are the final ones: what is
+    measured is where a run ends, and to choose by what one measures would flatter it."""
+    saves = Checkpoints(folder).read()
+    for save in list(saves.saves):
+        if save.best and not save.final:
+            saves.forget(save)
+
+
+def forget_weights(folder: Path) -> None:
+    """Delete the weights of a run that nothing is measured of."""
+    for name in ("checkpoints", STATES):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def cost(rows: Sequence[dict]) -> float:

@@ -65,10 +65,10 @@ from reasoning_from_scratch.run.own_policy import Policy
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))
 import gsm8k_questions as questions  # noqa: E402
-from costs import run, run_for, saved  # noqa: E402
+from costs import forget_weights, run, run_for, saved  # noqa: E402
 from gsm8k_lessons import check_teacher, collect, spent, write_lessons  # noqa: E402
 from gsm8k_questions import BEST, LONGEST, opened, prompt_in, spelled, split  # noqa: E402
-from gsm8k_table import table  # noqa: E402
+from gsm8k_table import prompt_table, table  # noqa: E402
 from measuring import TRANSFER, Measured, keep_answers, keep_problems, kept  # noqa: E402
 
 # How grpo is changed.
@@ -167,7 +167,10 @@ def main(options: Options) -> None:
     if options.smoke:
         print(estimate(options))
         return
-    for arm in () if options.table else options.arms:
+    arms = () if options.table else options.arms
+    if set(arms) & set(TAUGHT):  # before the first of them has trained for hours
+        check_teacher(options.model, options.teacher, TAUGHT)
+    for arm in arms:
         if arm == "base":
             for name in questions.PROMPTS:
                 base(options, name)
@@ -175,7 +178,8 @@ def main(options: Options) -> None:
         for seed in options.seeds:
             for lr in options.lr or RATES[arm][:1]:
                 trained(Trial(options, arm, seed, lr))
-    print(table(read_table(options.out), read_table(beside(options, "problems.csv"))))
+    rows, of_problems = read_table(options.out), read_table(beside(options, "problems.csv"))
+    print(f"{prompt_table(rows)}\n\n{table(rows, of_problems)}")
 
 
 @dataclass(frozen=True)
@@ -221,6 +225,8 @@ def trained(trial: Trial) -> None:
     options, folder = trial.options, trial.folder
     prompt = prompt_in(folder, BEST)
     row = kept(folder / "row.json", partial(TRAIN[trial.arm], trial, prompt))
+    for earlier in folder.glob("*/run"):  # what the last run began with
+        forget_weights(earlier)
     this = named(options, trial.arm, str(trial.seed), f"{trial.lr:g}")
     report(options, this, prompt, folder, LONGEST, lambda: opened(saved(folder)), row, True)
 
@@ -297,7 +303,7 @@ def budget(trial: Trial) -> float:
             f"{trial.arm} takes as long as grpo: run that first, with --arms grpo --seeds "
             f"{trial.seed}, or give the processor-seconds, --budget N"
         )
-    return found[0]
+    return mean(found)  # where several learning rates were tried
 
 
 # ------------------------------------------------------------------------ how each arm trains
@@ -332,7 +338,6 @@ def train_own_answers(trial: Trial, prompt: str) -> dict[str, float]:
 
 
 def train_distilled(trial: Trial, prompt: str) -> dict[str, float]:
-    check_teacher(trial.options.model, trial.options.teacher)
     return distilled(trial, prompt, trial.folder, budget(trial))
 
 
@@ -351,10 +356,8 @@ def distilled(trial: Trial, prompt: str, folder: Path, seconds: float) -> dict[s
 
 def train_distilled_grpo(trial: Trial, prompt: str) -> dict[str, float]:
     """The learning rate is that of grpo; that of distilled is its usual one."""
-    options, seconds = trial.options, budget(trial)
-    check_teacher(options.model, options.teacher)
-    first = trial.folder / "distilled"
-    before = Trial(options, "distilled", trial.seed, RATES["distilled"][0])
+    seconds, first = budget(trial), trial.folder / "distilled"
+    before = Trial(trial.options, "distilled", trial.seed, RATES["distilled"][0])
     row = kept(first / "row.json", partial(distilled, before, prompt, first, seconds / 2))
     left = seconds - row["seconds"]
     row |= run_for(left, practice(trial, prompt, model=saved(first)), trial.folder / "run")
@@ -363,7 +366,6 @@ def train_distilled_grpo(trial: Trial, prompt: str) -> dict[str, float]:
 
 def train_on_policy(trial: Trial, prompt: str) -> dict[str, float]:
     """Each token is judged, so fewer answers to a problem suffice than where only its end is."""
-    check_teacher(trial.options.model, trial.options.teacher)
     settings = practice(
         trial, prompt, recipe="distill", kl_reference=trial.options.teacher, rollouts=4
     )

@@ -83,11 +83,14 @@ def write_lessons(path: Path, chunks: Sequence[dict], who: str) -> dict[str, flo
     return {"lessons": float(len(each)), "solved": found / answers}
 
 
-def check_teacher(student: str, teacher: str) -> None:
+def check_teacher(student: str, teacher: str, arms: Sequence[str]) -> None:
     """A teacher must be another model that cuts texts into the same tokens: then its answers cost
     the student nothing to read, and each of the student's tokens has a probability under it."""
     if student == teacher:
-        raise UserError(f"--teacher is the student itself, {student}: these arms need another")
+        raise UserError(
+            f"--teacher is the student itself, {student}: choose a larger one, or --arms without "
+            f"{', '.join(arms)}"
+        )
     mine, theirs = load_tokenizer_only(student), load_tokenizer_only(teacher)
     texts = [four_examples(), *(row.problem + row.solution for row in split()[1])]
     same = all(

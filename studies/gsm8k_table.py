@@ -5,8 +5,10 @@ mean and range   of the seeds: does another run end elsewhere?
                  with the mean of its seeds. Would other problems of this kind say the same?
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
+
+from measuring import LAST_NUMBER
 
 from reasoning_from_scratch.evaluation.paired import paired
 
@@ -21,17 +23,46 @@ Rows = Sequence[dict[str, str]]
 def table(rows: Rows, problems: Rows) -> str:
     """In Markdown: what the CSV files hold. Models that were not asked the test set show what they
     do on the problems that were held back, marked with *."""
-    lines = [HEADER, ["---"] * len(HEADER)]
+    lines = []
     for model in dict.fromkeys(row["model"] for row in rows):
         mine = [row for row in rows if row["model"] == model]
         arms = grouped(mine)
-        every = {arm: answers(problems, model, arm) for arm in arms}
-        line = best_prompt(arms)
-        grpo = next((arm for arm in arms if arm[0] == "grpo" and every[arm]), None)
+        greedy = {arm: answers(problems, model, arm, "greedy") for arm in arms}
+        line = line_to_beat(problems, model, arms)
+        grpo = next((greedy[arm] for arm in arms if arm[0] == "grpo"), {})
         for arm, some in arms.items():
-            compared = [difference(every, arm, other) for other in (line, grpo)]
+            compared = [difference(greedy[arm], other) for other in (line, grpo)]
             lines.append([model, *figures(arm, some, compared)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return in_markdown(HEADER, lines)
+
+
+PROMPTS = (
+    "model", "prompt", "greedy", "last number read", "majority of eight", "at temperature 1",
+    "pass@8", "groups with both", "box", "tokens", "cut off",
+)  # fmt: skip
+
+
+def prompt_table(rows: Rows) -> str:
+    """The untrained model on the problems that were held back: by this the prompt is chosen."""
+    lines = [
+        [
+            row["model"],
+            row["arm"].removeprefix(UNTRAINED),
+            *(share([row], name) for name in "greedy last_number majority sampled pass@8".split()),
+            share([row], "mixed"),
+            share([row], "box"),
+            number([row], "tokens", ".0f"),
+            share([row], "cut_off"),
+        ]
+        for row in rows
+        if row["arm"].startswith(UNTRAINED)
+    ]
+    return in_markdown(PROMPTS, lines)
+
+
+def in_markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    whole = [header, ["---"] * len(header), *lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in whole)
 
 
 Arm = tuple[str, str]  # its name and learning rate
@@ -45,28 +76,30 @@ def grouped(rows: Rows) -> dict[Arm, list[dict[str, str]]]:
     return arms
 
 
-def best_prompt(arms: dict[Arm, list[dict[str, str]]]) -> Arm | None:
-    """The untrained model's prompt with the most correct answers to the test set: the line to
-    beat."""
-    asked = [
-        arm
-        for arm, rows in arms.items()
-        if arm[0].startswith(UNTRAINED) and rows[0].get("test_greedy")
+def line_to_beat(problems: Rows, model: str, arms: Iterable[Arm]) -> dict[int, float]:
+    """The test problems that the untrained model solves with the best of its prompts, read in the
+    better of two ways."""
+    tried = [
+        answers(problems, model, arm, read)
+        for arm in arms
+        if arm[0].startswith(UNTRAINED)
+        for read in ("greedy", LAST_NUMBER)
     ]
-    return max(asked, key=lambda arm: float(arms[arm][0]["test_greedy"]), default=None)
+    return max(tried, key=lambda some: sum(some.values()), default={})
 
 
-def answers(problems: Rows, model: str, arm: Arm) -> dict[int, float]:
+def answers(problems: Rows, model: str, arm: Arm, read: str) -> dict[int, float]:
     """For each test problem, in how many of the seeds greedy decoding solves it."""
-    this = {"model": model, "arm": arm[0], "lr": arm[1], "set": "greedy"}
+    this = {"model": model, "arm": arm[0], "lr": arm[1], "set": read}
     seeds = [row["correct"] for row in problems if this.items() <= row.items()]
     return {place: fmean(map(float, some)) for place, some in enumerate(zip(*seeds, strict=True))}
 
 
-def difference(every: dict[Arm, dict[int, float]], arm: Arm, other: Arm | None) -> str:
-    if other is None or arm == other or not every[arm]:
+def difference(ours: dict[int, float], theirs: dict[int, float]) -> str:
+    """Nothing between a row and itself."""
+    found = paired(ours, theirs)
+    if not found.seeds or ours == theirs:
         return ""
-    found = paired(every[arm], every[other])
     return f"{100 * found.mean:+.1f} +/- {100 * found.error:.1f}"
 
 

@@ -47,6 +47,11 @@ def last_number(text: str) -> str:
     return found[-1].replace(",", "") if found else ""
 
 
+def last_is_correct(row: dict) -> float:
+    """Whether an answer is correct if its last number is read."""
+    return correctness(f"\\boxed{{{last_number(row['generated_text'])}}}", row["gtruth_answer"])
+
+
 def kept(path: Path, compute: Callable[[], dict]) -> dict:
     """The file's contents; if there is no file yet, they are computed and written."""
     if not path.exists():
@@ -106,17 +111,12 @@ def prefixed(name: str, row: dict[str, float]) -> dict[str, float]:
 def greedy_figures(rows: Sequence[dict]) -> dict[str, float]:
     """Of one answer to each problem."""
     correct = [row["correct"] for row in rows]
-    texts = [row["generated_text"] for row in rows]
-    boxed = [get_last_boxed(text) is not None for text in texts]
-    read = [
-        correctness(f"\\boxed{{{last_number(text)}}}", row["gtruth_answer"])
-        for text, row in zip(texts, rows, strict=True)
-    ]
+    boxed = [get_last_boxed(row["generated_text"]) is not None for row in rows]
     return {
         "greedy": mean(correct),
         "box": mean(boxed),
         "correct_in_box": sum(correct) / max(1, sum(boxed)),
-        "last_number": mean(read),
+        "last_number": mean(map(last_is_correct, rows)),
         "tokens": mean(row["tokens"] for row in rows),
         "cut_off": mean(not row["stopped"] for row in rows),
     }
@@ -154,17 +154,19 @@ def majority_of_eight(rows: Sequence[dict]) -> float:
 # -------------------------------------------------------------- what is kept beside the table
 
 SETS = ("greedy", "sampled", "sixteen", *TRANSFER)
+LAST_NUMBER = "greedy, last number"
 
 
 def keep_problems(path: Path, this: dict[str, str], folder: Path) -> None:
     """A row for each set of problems: a character for each problem says how many of its answers
     are correct, 0 to 9, then a to g. Later comparisons are paired by it."""
-    rows = []
-    for name in SETS:
-        if (folder / f"{name}.jsonl").exists():
-            counts = correct_counts(read_answers(folder / f"{name}.jsonl"))
-            rows.append({"set": name, "correct": "".join(DIGITS[count] for count in counts)})
-    replace_rows(path, this, rows)
+    files = {name: folder / f"{name}.jsonl" for name in SETS}
+    counts = {
+        name: correct_counts(read_answers(path)) for name, path in files.items() if path.exists()
+    }
+    counts[LAST_NUMBER] = [int(last_is_correct(row)) for row in read_answers(files["greedy"])]
+    digits = {name: "".join(DIGITS[count] for count in some) for name, some in counts.items()}
+    replace_rows(path, this, [{"set": name, "correct": line} for name, line in digits.items()])
 
 
 def keep_answers(path: Path, name: str, folder: Path) -> None:
