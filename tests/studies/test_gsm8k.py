@@ -42,12 +42,9 @@ def small():
     with pytest.MonkeyPatch.context() as patch:
         every = measuring.load_problems
         patch.setattr(questions, "HELD_BACK", 4)
-        for place, name in (
-            (questions, "LONGEST"),
-            (questions, "LONGEST_FREE"),
-            (gsm8k, "LONGEST"),
-        ):
-            patch.setattr(place, name, 32)
+        patch.setattr(questions, "LONGEST", 32)
+        patch.setattr(questions, "LONGEST_FREE", 32)
+        patch.setattr(gsm8k, "LONGEST", 64)
         patch.setattr(gsm8k_lessons, "SAMPLING", Sampling(32, rollouts=2, temperature=0.7))
         patch.setattr(gsm8k_lessons, "correctness", lambda text, answer: 1.0)
         patch.setattr(measuring, "load_problems", lambda name: every(name)[:6])
@@ -90,6 +87,20 @@ def test_a_solution_to_learn_ends_as_the_examples_do(data):
     lesson = next(questions.worked())
     assert lesson["solution"].endswith("}\n\n")
     assert questions.four_examples().count("}\n\nProblem:") == 4
+
+
+def test_a_run_of_grpo_keeps_the_settings_that_it_began_with(data, tmp_path):
+    """Runs that were begun before the other arms were written must go on."""
+    options = gsm8k.Options(folder=tmp_path)
+    trial = gsm8k.Trial(options, "grpo", 3, 1e-4)
+    assert trial.folder == tmp_path / "qwen-0.5b" / "grpo-3-0.0001"
+    settings = gsm8k.practice(trial, "plain:prompt.txt")
+    assert settings == dict(
+        recipe="grpo", model="qwen-0.5b", problems=f"{gsm8k.HERE}:problems", steps=100, seed=3,
+        prompt="plain:prompt.txt", stop="\\n", max_new_tokens=200, problems_per_step=16,
+        rollouts=8, lora_rank=8, lr=1e-4, preflight=False, eval_every=25, micro_batch_tokens=4096,
+        eval_limit=200, rolling_every=5,
+    )  # fmt: skip
 
 
 def test_each_arm_is_a_row_and_is_not_repeated(all_arms):
@@ -301,20 +312,6 @@ def test_smoke_says_how_long_it_takes(data, small, tmp_path, capsys):
     assert "32 answers of" in said and "100 steps of 16 x 8 answers" in said
     assert "The 6 runs asked for take at most" in said
     assert not options.out.exists()
-
-
-def test_a_run_of_grpo_keeps_the_settings_that_it_began_with(data, tmp_path):
-    """Runs that were begun before the other arms were written must go on."""
-    options = gsm8k.Options(folder=tmp_path)
-    trial = gsm8k.Trial(options, "grpo", 3, 1e-4)
-    assert trial.folder == tmp_path / "qwen-0.5b" / "grpo-3-0.0001"
-    settings = gsm8k.practice(trial, "plain:prompt.txt")
-    assert settings == dict(
-        recipe="grpo", model="qwen-0.5b", problems=f"{gsm8k.HERE}:problems", steps=100, seed=3,
-        prompt="plain:prompt.txt", stop="\\n", max_new_tokens=200, problems_per_step=16,
-        rollouts=8, lora_rank=8, lr=1e-4, preflight=False, eval_every=25, micro_batch_tokens=4096,
-        eval_limit=200, rolling_every=5,
-    )  # fmt: skip
 
 
 def test_a_row_of_an_earlier_version_with_fewer_columns_is_replaced(all_arms, tmp_path):
