@@ -69,6 +69,7 @@ SLOWEST_FIRST = """
     tests/test_combinations.py
     tests/scale/test_ranks.py
     tests/book/test_reasoning_stages.py
+    tests/studies/test_gsm8k.py
     tests/book/test_gpu_gate.py
     tests/fast/test_decode_library.py
     tests/run/test_study.py
