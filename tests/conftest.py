@@ -90,6 +90,7 @@ SLOWEST_FIRST = """
     tests/fast/test_gpu.py
     tests/commands/test_train.py
     tests/book/test_sources.py
+    tests/studies/test_gsm8k.py
     tests/faults/test_numbers.py
     tests/scale/test_ray_start.py
     tests/test_way_of_a_step.py
