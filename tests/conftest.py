@@ -90,7 +90,6 @@ SLOWEST_FIRST = """
     tests/fast/test_gpu.py
     tests/commands/test_train.py
     tests/book/test_sources.py
-    tests/studies/test_gsm8k.py
     tests/faults/test_numbers.py
     tests/scale/test_ray_start.py
     tests/test_way_of_a_step.py
@@ -123,6 +122,7 @@ RARELY_BROKEN = """
     tests/book/test_explore.py
     tests/book/test_reasoning_stages.py
     tests/book/test_sources.py
+    tests/studies/test_gsm8k.py
     tests/book/test_gpu_gate.py::test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs
     tests/commands/test_compare.py::test_a_comparison_in_two_processes
     tests/commands/test_train.py::test_no_warning_from_start_to_report
