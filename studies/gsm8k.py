@@ -69,7 +69,7 @@ from costs import forget_weights, run, run_for, saved  # noqa: E402
 from gsm8k_lessons import check_teacher, collect, spent, write_lessons  # noqa: E402
 from gsm8k_questions import BEST, LONGEST, opened, prompt_in, spelled, split  # noqa: E402
 from gsm8k_table import prompt_table, table  # noqa: E402
-from measuring import TRANSFER, Measured, keep_answers, keep_problems, kept  # noqa: E402
+from measuring import TRANSFER, Measured, check_sets, keep_answers, keep_problems, kept  # noqa: E402
 
 # How grpo is changed.
 CHANGES: dict[str, dict[str, Any]] = {
@@ -170,6 +170,8 @@ def main(options: Options) -> None:
     arms = () if options.table else options.arms
     if set(arms) & set(TAUGHT):  # before the first of them has trained for hours
         check_teacher(options.model, options.teacher, TAUGHT)
+    if arms and options.final:
+        check_sets()
     for arm in arms:
         if arm == "base":
             for name in questions.PROMPTS:

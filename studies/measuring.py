@@ -41,6 +41,12 @@ NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 DIGITS = "0123456789abcdefg"
 
 
+def check_sets() -> None:
+    """Before anything trains for hours: a set that cannot be made or downloaded is an error now."""
+    for name in ("gsm8k-test", *(problems for problems, _ in TRANSFER.values())):
+        load_problems(name)
+
+
 def last_number(text: str) -> str:
     """What to read where there is no box, or instead of it."""
     found = NUMBER.findall(text)

@@ -264,6 +264,14 @@ def test_what_cannot_be_run_is_refused(data, small, tmp_path):
             gsm8k.main(gsm8k.Options(**asked, **changes, arms=(arm,)))
 
 
+def test_a_set_that_cannot_be_made_is_refused_before_anything_trains(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "TRANSFER", {"gym": ("nowhere.jsonl", 32)})
+    options = gsm8k.Options(arms=("grpo",), folder=tmp_path / "runs", final=True)
+    with pytest.raises(UserError, match="there is no file nowhere.jsonl"):
+        gsm8k.main(options)
+    assert not options.folder.exists()
+
+
 def test_a_teacher_with_other_tokens_is_refused(data, tmp_path, monkeypatch):
     class Letters:
         eos_token_id = 0
