@@ -129,7 +129,8 @@ class Options:
     every: int = 25
     """Steps between two looks at the problems that were held back."""
     micro_batch_tokens: int = 4096
-    """Tokens of a training pass; a quarter of them needs half of the memory."""
+    """Tokens of a training pass; a quarter of them needs half of the memory, but the four examples
+    before each problem are then computed more often."""
     final: bool = False
     """Also ask the test set. Do this once, when all is decided."""
     smoke: bool = False
