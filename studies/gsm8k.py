@@ -1,16 +1,38 @@
-"""A Qwen of half a billion weights learns GSM8K on a laptop.
+"""A Qwen of half a billion weights learns GSM8K on a laptop, and every rival gets its turn.
 
+    uv run --extra gguf studies/gsm8k.py --arms grpo --smoke       how long will it take here?
     uv run --extra gguf studies/gsm8k.py --arms base
     uv run --extra gguf studies/gsm8k.py --arms grpo --seeds 0 1 2
+    uv run --extra gguf --extra gym studies/gsm8k.py --final       everything, and the test set
+    uv run --extra gguf studies/gsm8k.py --table                   what has been measured so far
 
-    base      the untrained model under four prompts, greedy and sampled: the line to beat
-    grpo      reinforcement learning: 1 for the correct number in the box
-    format    the same, rewarded for any box: what the format alone brings
+    base           the untrained model under five prompts, greedy and sampled: the line to beat
+    grpo           reinforcement learning: 1 for the correct number in the box
+    format         the same, rewarded for any box: what the format alone brings
+    half-trained   the same as grpo, trained on the four of each eight answers that differ most
 
-Learning rate, batch and prompt are chosen with seed 3 on 200 problems split off the training set;
-the other seeds are run once. The test set is asked once per final model (`--final`). Each arm
-writes a row to the CSV file, with its cost; a finished one is not repeated, and an interrupted one
-continues from its last save: give the same command again.
+The rivals of grpo cost as much as its run with the same seed, in processor-seconds, with all that
+prepares them (or --budget seconds):
+
+    own-answers    the student's own correct answers, learned as solutions, three times in turn
+    solutions      GSM8K's own worked solutions
+    distilled      correct answers of a larger model, --teacher, with its time to sample them
+    distilled-grpo half of the time each: distilled, then grpo
+    on-policy      the student's own answers, each token weighed by the teacher's log-probability
+
+Ground rules, written down before the first run:
+
+1. Learning rate, batch and prompt are chosen with seed 3, on 200 problems split off the training
+   set; then come seeds 0, 1 and 2. RATES lists what is tried: --seeds 3 --lr 1e-4 2e-4 5e-4
+2. The test set is asked once per final model (--final), in all the ways of measuring.py.
+3. Differences have a paired standard error over the problems; the seeds' range stands beside it.
+4. A cost is the processor's time in all threads, without the measurements. A teacher's counts.
+5. Every arm that was run is in the table.
+
+Each arm writes a row to the CSV file. Beside it, gsm8k_problems.csv says of every test problem how
+many answers were correct, and gsm8k_answers.json has twenty test problems, chosen at random, with
+what each model answers. A finished arm is not repeated; an interrupted one continues from its last
+save: give the same command again.
 
 No arm has run to its end yet. gsm8k_first_steps.csv has the first 21 steps of grpo with seed 3, on
 one core beside other programs, before it was interrupted: rewards of 0.08, 0.09 and 0.17 in each
@@ -21,44 +43,62 @@ multiplies that. Each prompt is put into the model's chat template, except where
 otherwise.
 """
 
-import json
-import random
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
-from reasoning_from_scratch import load_problems
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.errors import check_names
-from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.files.tables import replace_rows
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.errors import UserError, check_names
+from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.problems import Problem, with_prompt
-from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.own_policy import Policy
-from reasoning_from_scratch.run.study import refuse_other_settings, run_to_end
-from reasoning_from_scratch.sampling import Sampling, greedy
 
 HERE = Path(__file__).resolve()
-ARMS = ("base", "grpo", "format")
-SHOWN = 4  # the first training problems, solved, are in the prompt and in no measurement
-HELD_BACK = 200  # training problems that nothing is trained on: here the settings are chosen
-LONGEST = 200  # tokens of an answer in one line
-LONGEST_FREE = 320  # and of one that may be as it likes
-COLUMNS = """
-    seconds steps lr greedy box correct_in_box last_number tokens cut_off
-    sampled pass@8 mixed
+sys.path.append(str(HERE.parent))
+import gsm8k_questions as questions  # noqa: E402
+from costs import forget_weights, run, run_for, saved  # noqa: E402
+from gsm8k_lessons import check_teacher, collect, spent, write_lessons  # noqa: E402
+from gsm8k_questions import BEST, LONGEST, opened, prompt_in, spelled, split  # noqa: E402
+from gsm8k_table import prompt_table, table  # noqa: E402
+from measuring import TRANSFER, Measured, check_sets, keep_answers, keep_problems, kept  # noqa: E402
+
+# How grpo is changed.
+CHANGES: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "format": {"reward": f"{HERE}:any_box"},
+    "half-trained": {"train_rollouts": 4},
+    # int8-rollouts: {"sampling_weights": "int8"}, as soon as runs have that option
+}
+# Of LoRA, for each arm: the first is used unless --lr names others; all are tried with seed 3.
+RATES = {
+    "grpo": (1e-4, 5e-5, 2e-4),
+    "format": (1e-4,),
+    "half-trained": (1e-4,),
+    "own-answers": (2e-4, 1e-4, 5e-4),
+    "solutions": (2e-4, 1e-4, 5e-4),
+    "distilled": (2e-4, 1e-4, 5e-4),
+    "distilled-grpo": (1e-4, 5e-5),
+    "on-policy": (1e-4, 5e-5, 2e-4),
+}
+ARMS = ("base", *RATES)
+TAUGHT = ("distilled", "distilled-grpo", "on-policy")
+ROUNDS = 3  # of own-answers: sample, learn, and sample with what was learned
+SAMPLING_SHARE = 0.5  # of a budget: the time to sample what is then learned in the rest
+COLUMNS = f"""
+    seconds steps lessons solved
+    greedy box correct_in_box last_number tokens cut_off sampled pass@8 mixed majority
     test_greedy test_box test_correct_in_box test_last_number test_tokens test_cut_off
-    test_sampled
+    test_sampled test_majority test_pass@1 test_pass@2 test_pass@4 test_pass@8 test_pass@16
+    {" ".join(TRANSFER)} perplexity
 """.split()
 
 
@@ -70,53 +110,33 @@ class Options:
     """Seeds; each arm but base is run for each."""
     model: str = "qwen-0.5b"
     """The student."""
+    teacher: str = "qwen-1.5b"
+    """The larger model that distilled, distilled-grpo and on-policy learn from."""
     out: Path = Path("studies/gsm8k.csv")
-    """File to write: a row for each model, arm and seed."""
+    """File to write: a row for each model, arm, seed and learning rate."""
     folder: Path = Path("runs/gsm8k")
     """Folder for the runs."""
     steps: int = 100
-    """Steps of grpo and format."""
+    """Steps of grpo, format and half-trained."""
     problems_per_step: int = 16
-    """Problems per step, with eight answers each."""
-    lr: float = 1e-4
-    """Learning rate of LoRA (rank 8)."""
+    """Problems per step, with eight answers each (four in on-policy)."""
+    solutions_per_step: int = 32
+    """Worked solutions per step."""
+    lr: tuple[float, ...] = ()
+    """Learning rates of LoRA (rank 8), one run each (default: the arm's first in RATES)."""
+    budget: float | None = None
+    """Processor-seconds of the rivals (default: those of grpo with the same model and seed)."""
     every: int = 25
     """Steps between two looks at the problems that were held back."""
+    micro_batch_tokens: int = 4096
+    """Tokens of a training pass; a quarter of them needs half of the memory, but the four examples
+    before each problem are then computed more often."""
     final: bool = False
     """Also ask the test set. Do this once, when all is decided."""
-
-
-# ------------------------------------------------------------------------------- the problems
-
-
-@cache
-def split() -> tuple[list[Problem], list[Problem], list[Problem]]:
-    """GSM8K's training set as (shown in the prompt, held back, to train on)."""
-    every = load_problems("gsm8k")
-    shown, rest = every[:SHOWN], every[SHOWN:]
-    random.Random("held back").shuffle(rest)
-    return shown, rest[:HELD_BACK], rest[HELD_BACK:]
-
-
-def in_one_line(problem: Problem) -> str:
-    """The worked solution without its notes for a calculator, in one line, its answer in a box."""
-    words = re.sub(r"<<.*?>>", "", problem.solution).split()
-    return f"{' '.join(words)} \\boxed{{{problem.answer}}}"
-
-
-def as_rows(some: Sequence[Problem]) -> Iterator[dict]:
-    for one in some:
-        yield {"problem": one.problem, "answer": one.answer, "solution": in_one_line(one)}
-
-
-def problems() -> Iterator[dict]:
-    """What --problems trains on."""
-    return as_rows(split()[2])
-
-
-def test_problems() -> Iterator[dict]:
-    """What a run evaluates on: not the test set, but what was held back of the training set."""
-    return as_rows(split()[1])
+    smoke: bool = False
+    """Only estimate, in two minutes, how long the arms take here."""
+    table: bool = False
+    """Only print what has been measured."""
 
 
 def any_box(text: str, problem: Problem) -> float:
@@ -124,176 +144,283 @@ def any_box(text: str, problem: Problem) -> float:
     return float(get_last_boxed(text) is not None)
 
 
-# -------------------------------------------------------------------------------- the prompts
+def problems() -> Iterator[dict]:
+    """What --problems trains on."""
+    return questions.as_rows(split()[2])
 
 
-def four_examples() -> str:
-    """Four training problems, each solved in a line, before the question."""
-    solved = [f"Problem: {one.problem}\nSolution: {in_one_line(one)}" for one in split()[0]]
-    return "\n\n".join([*solved, "Problem: {problem}\nSolution:"])
+def test_problems() -> Iterator[dict]:
+    """What a run evaluates on: not the test set, but what was held back of the training set."""
+    return questions.as_rows(split()[1])
 
 
-PROMPTS: dict[str, Callable[[], str]] = {
-    "book": lambda: (
-        "You are a helpful math assistant.\nAnswer the question and write the final result on a "
-        "new line as:\n\\boxed{ANSWER}\n\nQuestion:\n{problem}\n\nAnswer:"
-    ),
-    "qwen": lambda: (
-        "{problem}\nPlease reason step by step, and put your final answer within \\boxed{}."
-    ),
-    "box at the end": lambda: (
-        "{problem}\nThink in short steps. Then write the number that answers the question in a box "
-        "at the very end, as in \\boxed{7}."
-    ),
-    "four examples": four_examples,
-    "four examples, no template": four_examples,
-}
-BEST = "four examples, no template"
-IN_ONE_LINE = ("four examples", BEST)  # answers end with their line
-
-
-def prompt_in(folder: Path, name: str) -> str:
-    """The prompt as a file, which is what --prompt takes."""
-    path = folder / f"{spelled(name)}.txt"
-    write_whole(path, PROMPTS[name]() + "\n")
-    return f"{'plain' if name.endswith('no template') else 'chat'}:{path}"
-
-
-def spelled(name: str) -> str:
-    return re.sub(r"\W+", "_", name)
-
-
-# ------------------------------------------------------------------------------- measurements
-
-NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
-
-
-def last_number(text: str) -> str:
-    """What to read where there is no box, or instead of it."""
-    found = NUMBER.findall(text)
-    return found[-1].replace(",", "") if found else ""
-
-
-def answers_to(
-    policy: Policy, some: Sequence[Problem], prompt: str, sampling: Sampling
-) -> list[Group]:
-    return policy.sample(with_prompt(some, prompt, policy.tokenizer), sampling)
-
-
-def greedy_figures(groups: Sequence[Group]) -> dict[str, float]:
-    """Of one answer to each problem."""
-    found = [(group.rollouts[0], group.problem) for group in groups]
-    correct = [correctness(rollout.text, problem.answer) for rollout, problem in found]
-    boxed = [get_last_boxed(rollout.text) is not None for rollout, _ in found]
-    read = [correctness(f"\\boxed{{{last_number(r.text)}}}", p.answer) for r, p in found]
-    return {
-        "greedy": mean(correct),
-        "box": mean(boxed),
-        "correct_in_box": sum(correct) / max(1, sum(boxed)),
-        "last_number": mean(read),
-        "tokens": mean(len(rollout.response_ids) for rollout, _ in found),
-        "cut_off": mean(not rollout.finished for rollout, _ in found),
-    }
-
-
-def sampled_figures(groups: Sequence[Group]) -> dict[str, float]:
-    """Of eight answers at temperature 1 to each problem."""
-    correct = [
-        [correctness(rollout.text, group.problem.answer) for rollout in group.rollouts]
-        for group in groups
-    ]
-    return {
-        "sampled": mean(map(mean, correct)),
-        "pass@8": mean(map(any, correct)),
-        "mixed": mean(0 < sum(some) < len(some) for some in correct),
-    }
-
-
-def on_held_back(policy: Policy, prompt: str, longest: int) -> dict[str, float]:
-    some = split()[1]
-    row = greedy_figures(answers_to(policy, some, prompt, greedy(longest)))
-    sampling = Sampling(longest, rollouts=8, seed=1)
-    return row | sampled_figures(answers_to(policy, some[:50], prompt, sampling))
-
-
-def on_test_set(policy: Policy, prompt: str, longest: int) -> dict[str, float]:
-    some = load_problems("gsm8k-test")
-    row = greedy_figures(answers_to(policy, some, prompt, greedy(longest)))
-    once = answers_to(policy, some, prompt, Sampling(longest, rollouts=1, seed=1))
-    row |= {"sampled": sampled_figures(once)["sampled"]}
-    return {f"test_{name}": value for name, value in row.items()}
+def worked() -> Iterator[dict]:
+    """What the arm solutions learns."""
+    return questions.worked()
 
 
 # ------------------------------------------------------------------------------------ the arms
 
 
 def main(options: Options) -> None:
-    """Runs each arm of each seed that is not done yet."""
+    """Runs each arm of each seed that is not done yet, and prints the table."""
     check_names("arm", options.arms, ARMS)
-    for arm in options.arms:
+    if options.smoke:
+        print(estimate(options))
+        return
+    arms = () if options.table else options.arms
+    if set(arms) & set(TAUGHT):  # before the first of them has trained for hours
+        check_teacher(options.model, options.teacher, TAUGHT)
+    if arms and options.final:
+        check_sets()
+    for arm in arms:
         if arm == "base":
-            for name in PROMPTS:
-                write(options, {"arm": f"base, {name}", "seed": ""}, base(options, name))
+            for name in questions.PROMPTS:
+                base(options, name)
             continue
         for seed in options.seeds:
-            write(options, {"arm": arm, "seed": str(seed)}, trained(options, arm, seed))
+            for lr in options.lr or RATES[arm][:1]:
+                trained(Trial(options, arm, seed, lr))
+    rows, of_problems = read_table(options.out), read_table(beside(options, "problems.csv"))
+    print(f"{prompt_table(rows)}\n\n{table(rows, of_problems)}")
 
 
-def write(options: Options, this: dict[str, str], row: dict[str, float]) -> None:
-    this = {"model": Path(options.model).stem, **this}
+@dataclass(frozen=True)
+class Trial:
+    """An arm with a seed and a learning rate."""
+
+    options: Options
+    arm: str
+    seed: int
+    lr: float
+
+    @property
+    def folder(self) -> Path:
+        return folder_of(self.options) / f"{self.arm}-{self.seed}-{self.lr:g}"
+
+
+def student(options: Options) -> str:
+    """The model's name in tables and folders."""
+    return options.model if is_name(options.model) else Path(options.model).stem
+
+
+def folder_of(options: Options) -> Path:
+    return options.folder / student(options)
+
+
+def beside(options: Options, name: str) -> Path:
+    """A file beside the table."""
+    return options.out.with_name(f"{options.out.stem}_{name}")
+
+
+def base(options: Options, name: str) -> None:
+    """The untrained model under one prompt. The test set gets greedy decoding from all prompts, and
+    the rest of what is measured from the one that is trained with."""
+    folder = folder_of(options) / "base"
+    asked = prompt_in(folder, name), folder / spelled(name), questions.longest(name)
+    # (model, arm, seed, learning rate) is a row's name.
+    this = named(options, f"base, {name}", "", "")
+    report(options, this, *asked, partial(opened, options.model, name), {}, name == BEST)
+
+
+def trained(trial: Trial) -> None:
+    """Trains, and measures what came of it."""
+    options, folder = trial.options, trial.folder
+    prompt = prompt_in(folder, BEST)
+    row = kept(folder / "row.json", partial(TRAIN[trial.arm], trial, prompt))
+    for earlier in folder.glob("*/run"):  # what the last run began with
+        forget_weights(earlier)
+    this = named(options, trial.arm, str(trial.seed), f"{trial.lr:g}")
+    report(options, this, prompt, folder, LONGEST, lambda: opened(saved(folder)), row, True)
+
+
+def named(options: Options, arm: str, seed: str, lr: str) -> dict[str, str]:
+    return {"model": student(options), "arm": arm, "seed": seed, "lr": lr}
+
+
+def report(
+    options: Options,
+    this: dict[str, str],
+    prompt: str,
+    folder: Path,
+    longest: int,
+    open_model: Callable[[], Policy],
+    row: dict[str, float],
+    whole: bool,
+) -> None:
+    """Measures what has not been measured, and writes the row. The model is only opened for it."""
+
+    def measured() -> Measured:
+        return Measured(open_model(), prompt, folder, longest)
+
+    row |= kept(folder / "held_back.json", lambda: measured().held_back(split()[1]))
+    if options.final:
+        row |= kept(folder / "test.json", lambda: measured().on_test_set())
+        if whole:
+            row |= kept(folder / "beyond.json", lambda: measured().beyond())
+        keep_problems(beside(options, "problems.csv"), this, folder)
+        keep_answers(
+            beside(options, "answers.json"), ", ".join(filter(None, this.values())), folder
+        )
     shown = {name: f"{row[name]:.4g}" if name in row else "" for name in COLUMNS}
     replace_rows(options.out, this, [shown])
     print(*this.values(), {name: value for name, value in shown.items() if value}, flush=True)
 
 
-def kept(path: Path, compute: Callable[[], dict]) -> dict[str, float]:
-    """The file's contents; if there is no file yet, they are computed and written."""
-    if not path.exists():
-        started = time.process_time()
-        row = compute() | {"measuring": time.process_time() - started}
-        write_whole(path, json.dumps(row, indent=2) + "\n")
-    return json.loads(path.read_text(encoding="utf-8"))
+# -------------------------------------------------------------------------------------- runs
 
 
-def base(options: Options, name: str) -> dict[str, float]:
-    folder = options.folder / Path(options.model).stem / "base"
-    prompt, stem, longest = prompt_in(folder, name), spelled(name), LONGEST
-
-    def opened() -> Policy:
-        policy = Policy.load(options.model)
-        if name in IN_ONE_LINE:
-            policy.tokenizer.end_answers_at("\n")
-        return policy
-
-    if name not in IN_ONE_LINE:
-        longest = LONGEST_FREE
-    row = kept(folder / f"{stem}.json", lambda: on_held_back(opened(), prompt, longest))
-    if options.final:
-        row |= kept(folder / f"{stem}_test.json", lambda: on_test_set(opened(), prompt, longest))
-    return row
+def practice(trial: Trial, prompt: str, **changes: Any) -> dict[str, Any]:
+    """The settings of grpo: the student's own answers to training problems."""
+    options = trial.options
+    return dict(
+        recipe="grpo", model=options.model, problems=f"{HERE}:problems", prompt=prompt,
+        stop="\\n", max_new_tokens=LONGEST, problems_per_step=options.problems_per_step,
+        rollouts=8, steps=options.steps, seed=trial.seed, lora_rank=8, lr=trial.lr,
+        preflight=False, eval_every=options.every, eval_limit=questions.HELD_BACK,
+        micro_batch_tokens=options.micro_batch_tokens, rolling_every=5,
+    ) | changes  # fmt: skip
 
 
-def trained(options: Options, arm: str, seed: int) -> dict[str, float]:
-    """Trains, and measures what came of it."""
-    folder = options.folder / Path(options.model).stem / f"{arm}-{seed}-{options.lr:g}"
-    prompt = prompt_in(folder, BEST)
-    config = configure(
-        "grpo", model=options.model, problems=f"{HERE}:problems", prompt=prompt, stop="\\n",
-        reward=f"{HERE}:any_box" if arm == "format" else None, max_new_tokens=LONGEST,
-        problems_per_step=options.problems_per_step, rollouts=8, steps=options.steps, seed=seed,
-        lora_rank=8, lr=options.lr, preflight=False, eval_every=options.every,
-        micro_batch_tokens=4096,
-        eval_limit=HELD_BACK, rolling_every=5, log_path=str(folder / "run"),
+def lessons(trial: Trial, prompt: str, file: str, **changes: Any) -> dict[str, Any]:
+    """The settings of a run that learns the solutions in a file."""
+    options = trial.options
+    return dict(
+        recipe="sft", model=options.model, problems=file, prompt=prompt, stop="\\n",
+        max_new_tokens=LONGEST, problems_per_step=options.solutions_per_step, seed=trial.seed,
+        lora_rank=8, lr=trial.lr, lr_schedule="linear", warmup_steps=5, preflight=False,
+        micro_batch_tokens=options.micro_batch_tokens, rolling_every=10,
+    ) | changes  # fmt: skip
+
+
+def budget(trial: Trial) -> float:
+    options = trial.options
+    if options.budget is not None:
+        return options.budget
+    this = {"model": student(options), "arm": "grpo", "seed": str(trial.seed)}
+    found = [
+        float(row["seconds"]) for row in read_table(options.out) if this.items() <= row.items()
+    ]
+    if not found:
+        raise UserError(
+            f"{trial.arm} takes as long as grpo: run that first, with --arms grpo --seeds "
+            f"{trial.seed}, or give the processor-seconds, --budget N"
+        )
+    return mean(found)  # where several learning rates were tried
+
+
+# ------------------------------------------------------------------------ how each arm trains
+
+
+def train_grpo(trial: Trial, prompt: str) -> dict[str, float]:
+    return run(practice(trial, prompt, **CHANGES[trial.arm]), trial.folder / "run")
+
+
+def train_solutions(trial: Trial, prompt: str) -> dict[str, float]:
+    settings = lessons(trial, prompt, f"{HERE}:worked")
+    return run_for(budget(trial), settings, trial.folder / "run")
+
+
+def train_own_answers(trial: Trial, prompt: str) -> dict[str, float]:
+    """Expert iteration: sample, learn all correct answers so far, sample with what was learned."""
+    options, folder, chunks, total = trial.options, trial.folder, [], 0.0
+    share, model = budget(trial) / ROUNDS, options.model
+    for number in range(1, ROUNDS + 1):
+        part = folder if number == ROUNDS else folder / f"round-{number}"
+        new = collect(
+            partial(opened, model), prompt, part / "answers.jsonl", SAMPLING_SHARE * share,
+            f"{trial.seed} round {number}",
+        )  # fmt: skip
+        chunks += new
+        row = write_lessons(part / "lessons.jsonl", chunks, student(options))
+        settings = lessons(trial, prompt, str(part / "lessons.jsonl"), model=model)
+        row |= run_for(share - spent(new), settings, part / "run")
+        total += spent(new) + row["seconds"]
+        model = saved(part)
+    return row | {"seconds": total}
+
+
+def train_distilled(trial: Trial, prompt: str) -> dict[str, float]:
+    return distilled(trial, prompt, trial.folder, budget(trial))
+
+
+def distilled(trial: Trial, prompt: str, folder: Path, seconds: float) -> dict[str, float]:
+    """The teacher samples, and the student learns what is correct."""
+    teacher = trial.options.teacher
+    chunks = collect(
+        partial(opened, teacher), prompt, folder / "answers.jsonl", SAMPLING_SHARE * seconds,
+        str(trial.seed),
     )  # fmt: skip
-    refuse_other_settings(config, "--folder")
-    result = run_to_end(config, quiet=False).finished()
-    row = {"lr": options.lr, "steps": float(options.steps)}
-    row |= {"seconds": sum(row["time/total"] for row in result.rows)}
-    policy = Policy(result.model, None, config, packed_logprobs, result.tokenizer, FAST)
-    row |= kept(folder / "held_back.json", lambda: on_held_back(policy, prompt, LONGEST))
-    if options.final:
-        row |= kept(folder / "test.json", lambda: on_test_set(policy, prompt, LONGEST))
-    return row
+    row = write_lessons(folder / "lessons.jsonl", chunks, teacher)
+    settings = lessons(trial, prompt, str(folder / "lessons.jsonl"))
+    row |= run_for(seconds - spent(chunks), settings, folder / "run")
+    return row | {"seconds": row["seconds"] + spent(chunks)}
+
+
+def train_distilled_grpo(trial: Trial, prompt: str) -> dict[str, float]:
+    """The learning rate is that of grpo; that of distilled is its usual one."""
+    seconds, first = budget(trial), trial.folder / "distilled"
+    before = Trial(trial.options, "distilled", trial.seed, RATES["distilled"][0])
+    row = kept(first / "row.json", partial(distilled, before, prompt, first, seconds / 2))
+    left = seconds - row["seconds"]
+    row |= run_for(left, practice(trial, prompt, model=saved(first)), trial.folder / "run")
+    return row | {"seconds": seconds - left + row["seconds"]}
+
+
+def train_on_policy(trial: Trial, prompt: str) -> dict[str, float]:
+    """Each token is judged, so fewer answers to a problem suffice than where only its end is."""
+    settings = practice(
+        trial, prompt, recipe="distill", kl_reference=trial.options.teacher, rollouts=4
+    )
+    return run_for(budget(trial), settings, trial.folder / "run")
+
+
+TRAIN: dict[str, Callable[[Trial, str], dict[str, float]]] = {
+    **dict.fromkeys(CHANGES, train_grpo),
+    "own-answers": train_own_answers,
+    "solutions": train_solutions,
+    "distilled": train_distilled,
+    "distilled-grpo": train_distilled_grpo,
+    "on-policy": train_on_policy,
+}
+
+# ------------------------------------------------------------------------------ how long it takes
+
+TRIED = 4  # problems, with eight answers each
+SETS_OF_TEST = 2 * 1319 + 16 * 200 + 500 + 200  # answers of a final model: see measuring.py
+
+
+def estimate(options: Options) -> str:
+    """From the answers to four problems, and one training pass over all of them."""
+    trial = Trial(options, "grpo", 0, RATES["grpo"][0])
+    prompt = prompt_in(folder_of(options) / "smoke", BEST)
+    settings = practice(trial, prompt, problems_per_step=TRIED)
+    config: TrainConfig = resolved(configure(**settings))
+    policy = Policy.load(options.model, config)
+    policy.tokenizer.end_answers_at("\n")
+    shown = with_prompt(split()[2][:TRIED], prompt, policy.tokenizer)
+    started = time.perf_counter()
+    groups = policy.sample(shown, config)
+    sampled = time.perf_counter() - started
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    for rollout in rollouts:
+        rollout.advantage = 1.0
+    policy.forward_backward(rollouts, config, len(rollouts))
+    learned = time.perf_counter() - started - sampled
+    tokens = mean(len(rollout.response_ids) for rollout in rollouts)
+    hours = options.steps * options.problems_per_step / TRIED * (sampled + learned) / 3600
+    measuring = SETS_OF_TEST * sampled / len(rollouts) / 3600
+    runs = len(options.seeds) * (len(options.arms) - ("base" in options.arms))
+    return (
+        f"{len(rollouts)} answers of {tokens:.0f} tokens took {sampled:.0f} seconds to sample and "
+        f"{learned:.0f} to train on (the first time, which is the slowest).\n"
+        f"A run of grpo, {options.steps} steps of {options.problems_per_step} x 8 answers, takes "
+        f"at most {hours:.1f} hours here, less where groups are uniform and not trained on; each "
+        f"other arm takes about as long.\n"
+        f"Asking a final model the test set takes about {measuring:.1f} hours.\n"
+        f"The {runs} runs asked for take at most {runs * hours:.0f} hours, and "
+        f"{runs * measuring:.0f} more with --final."
+    )
 
 
 if __name__ == "__main__":

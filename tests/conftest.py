@@ -69,6 +69,7 @@ SLOWEST_FIRST = """
     tests/test_combinations.py
     tests/scale/test_ranks.py
     tests/book/test_reasoning_stages.py
+    tests/studies/test_gsm8k.py
     tests/book/test_gpu_gate.py
     tests/fast/test_arm.py
     tests/fast/test_decode_library.py
@@ -123,6 +124,7 @@ RARELY_BROKEN = """
     tests/book/test_explore.py
     tests/book/test_reasoning_stages.py
     tests/book/test_sources.py
+    tests/studies/test_gsm8k.py
     tests/book/test_gpu_gate.py::test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs
     tests/commands/test_compare.py::test_a_comparison_in_two_processes
     tests/commands/test_train.py::test_no_warning_from_start_to_report

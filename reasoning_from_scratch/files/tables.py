@@ -26,9 +26,11 @@ def replace_rows(path: Path, this: Mapping[str, str], rows: Iterable[Mapping[str
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the whole table; if that fails, the old one stays."""
+    """Write the whole table; if that fails, the old one stays. Its columns are those of all rows,
+    so an experiment may come to measure more."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_whole(path, text.getvalue())

@@ -43,6 +43,7 @@ class Clock:
         self.spans: list[tuple[str, float, float]] = []  # name, start, end
         self.others: list[tuple[str, float, float]] = []  # spans of another thread
         self.started = time.perf_counter()
+        self.worked = time.process_time()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -94,11 +95,13 @@ class Clock:
         return covered(own) - covered(inside)
 
     def take(self) -> tuple[dict[str, float], list[dict]]:
-        """Seconds per name and in total, and the spans in the format of timing_spans.jsonl."""
+        """Seconds per name, in total, and of the processor in all threads of this process, which
+        other programs do not lengthen; and the spans in the format of timing_spans.jsonl."""
         totals = {f"time/{name}": self.seconds(name) for name in {span[0] for span in self.spans}}
         for name, start, end in self.others:
             totals[f"time/{name}"] = totals.get(f"time/{name}", 0.0) + end - start
         totals["time/total"] = time.perf_counter() - self.started
+        totals["time/processor"] = time.process_time() - self.worked
         spans = self.spans + self.others
         first = min((start for _, start, _ in spans), default=0.0)
         rows = [
@@ -110,5 +113,6 @@ class Clock:
             }
             for name, start, end in spans
         ]
-        self.spans, self.others, self.started = [], [], time.perf_counter()
+        self.spans, self.others = [], []
+        self.started, self.worked = time.perf_counter(), time.process_time()
         return totals, rows

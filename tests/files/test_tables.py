@@ -20,3 +20,10 @@ def test_what_another_process_adds_while_a_run_is_made_stays(tmp_path):
 
     replace_rows(path, {"seed": "0"}, run())
     assert [row["seed"] for row in read_table(path)] == ["1", "0"]
+
+
+def test_a_column_that_earlier_rows_did_not_have_is_empty_in_them(tmp_path):
+    path = tmp_path / "table.csv"
+    replace_rows(path, {"seed": "0"}, [{"step": "1"}])
+    replace_rows(path, {"seed": "1"}, [{"step": "1", "seconds": "9"}])
+    assert [row["seconds"] for row in read_table(path)] == ["", "9"]

@@ -10,9 +10,10 @@ from reasoning_from_scratch.report.clock import Clock
 
 @pytest.fixture
 def now(monkeypatch):
-    """A clock's time, which goes on only when a test says so."""
-    now = SimpleNamespace(seconds=100.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now.seconds))
+    """A clock's time, which goes on only when a test says so; so does the processor's."""
+    now = SimpleNamespace(seconds=100.0, worked=50.0)
+    clocks = {"perf_counter": lambda: now.seconds, "process_time": lambda: now.worked}
+    monkeypatch.setattr(module, "time", SimpleNamespace(**clocks))
     return now
 
 
@@ -30,8 +31,10 @@ def test_a_step_in_spans(now):
             now.seconds += seconds
     with clock("report"):
         now.seconds += 4
+        now.worked += 3
     totals, rows = clock.take()
-    assert totals == {"time/sampling": 5.0, "time/report": 4.0, "time/total": 10.0}
+    spans = {"time/sampling": 5.0, "time/report": 4.0}
+    assert totals == spans | {"time/total": 10.0, "time/processor": 3.0}
     assert [(row["name"], row["wall_start"], row["wall_end"]) for row in rows] == [
         ("sampling", 0.0, 2.0),
         ("sampling", 2.0, 5.0),
@@ -44,9 +47,10 @@ def test_the_next_step_begins_with_nothing(now):
     clock = Clock()
     with clock("train"):
         now.seconds += 7
+        now.worked += 7
     clock.take()
     now.seconds += 1
-    assert clock.take() == ({"time/total": 1.0}, [])
+    assert clock.take() == ({"time/total": 1.0, "time/processor": 0.0}, [])
 
 
 def test_another_thread_is_shown_but_takes_none_of_this_ones_time(now):
@@ -58,5 +62,6 @@ def test_another_thread_is_shown_but_takes_none_of_this_ones_time(now):
     clock.beside("sampler", 100.0, 106.0)
     now.seconds += 1
     totals, rows = clock.take()
-    assert totals == {"time/train": 4.0, "time/sampler": 6.0, "time/total": 6.0}
+    times = {"time/train": 4.0, "time/sampler": 6.0, "time/total": 6.0, "time/processor": 0.0}
+    assert totals == times
     assert [(row["name"], row["wall_start"]) for row in rows] == [("train", 1.0), ("sampler", 0.0)]

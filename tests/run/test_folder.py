@@ -21,9 +21,9 @@ optim/kl_sample_train_v1 optim/kl_sample_train_v2 optim/clip_frac optim/ratio_me
 env/all/reward/total env/all/correct env/all/format env/all/ac_tokens_per_turn
 env/all/ob_tokens_per_turn env/all/turns_per_episode env/all/total_episodes env/all/total_turns
 env/all/total_ac_tokens env/all/total_ob_tokens env/all/by_group/frac_mixed
-env/all/by_group/frac_all_good env/all/by_group/frac_all_bad time/total time/sampling time/reward
-time/train perf/sample_tokens_per_sec perf/train_tokens_per_sec entropy ac_tokens_per_turn
-kl_sample_train_v1 kl_sample_train_v2 reward/total""".split()
+env/all/by_group/frac_all_good env/all/by_group/frac_all_bad time/total time/processor time/sampling
+time/reward time/train perf/sample_tokens_per_sec perf/train_tokens_per_sec entropy
+ac_tokens_per_turn kl_sample_train_v1 kl_sample_train_v2 reward/total""".split()
 
 
 # ---- what is written

@@ -1,86 +1,332 @@
 """The study of GSM8K, on a tiny model and on sums that look like GSM8K's file."""
 
 import json
-import sys
-from pathlib import Path
+import os
+import shutil
 
 import pytest
 
-from reasoning_from_scratch.files.data_sets import DATA_SETS
-from reasoning_from_scratch.files.tables import read_table
-from reasoning_from_scratch.problems import PLACE, Problem
-from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.tables import read_table, write_table
+from reasoning_from_scratch.problems import PLACE
+from reasoning_from_scratch.sampling import Sampling
+from tests.studies.made_data import write_gsm8k, write_rows
 
-sys.path.append(str(Path(__file__).parents[2] / "studies"))
-import gsm8k  # noqa: E402
+import costs  # isort: skip
+import gsm8k  # isort: skip
+import gsm8k_lessons  # isort: skip
+import gsm8k_questions as questions  # isort: skip
+import gsm8k_table  # isort: skip
+import measuring  # isort: skip
+
+LEARNED = ("own-answers", "solutions", "distilled", "distilled-grpo", "on-policy")
 
 
-@pytest.fixture
-def data(tmp_path, monkeypatch):
-    """The two files, as downloads leave them."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("gsm8k", "gsm8k-test"):
-        wanted = DATA_SETS[name]
-        rows = []
-        for i in range(wanted.rows):
-            a, b = i % 90 + 1, i % 7 + 2
-            text = f"Ann has {a + b} = <<{a}+{b}={a + b}>>{a + b} pens.\n#### {a + b}"
-            rows.append(json.dumps({"question": f"{name} {i}: {a} + {b} pens?", "answer": text}))
-        (tmp_path / wanted.filename).write_text("\n".join(rows) + "\n")
-    gsm8k.split.cache_clear()
-    yield
-    gsm8k.split.cache_clear()
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The two files, in the folder that everything below runs in."""
+    folder, before = tmp_path_factory.mktemp("gsm8k"), os.getcwd()
+    write_gsm8k(folder)
+    write_rows(folder / "other.jsonl", [{"problem": "1 + 1?", "answer": "2"}] * 3)
+    os.chdir(folder)
+    questions.split.cache_clear()
+    yield folder
+    questions.split.cache_clear()
+    os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Sizes with which an arm takes a second. The tiny model solves none of these problems, so its
+    answers pass as correct where answers are learned."""
+    with pytest.MonkeyPatch.context() as patch:
+        every = measuring.load_problems
+        patch.setattr(questions, "HELD_BACK", 4)
+        patch.setattr(questions, "LONGEST", 32)
+        patch.setattr(questions, "LONGEST_FREE", 32)
+        patch.setattr(gsm8k, "LONGEST", 64)
+        patch.setattr(gsm8k_lessons, "SAMPLING", Sampling(32, rollouts=2, temperature=0.7))
+        patch.setattr(gsm8k_lessons, "correctness", lambda text, answer: 1.0)
+        patch.setattr(measuring, "load_problems", lambda name: every(name)[:6])
+        patch.setattr(measuring, "SAMPLED_HELD_BACK", 2)
+        patch.setattr(measuring, "SIXTEEN", 2)
+        patch.setattr(measuring, "TO_READ", 3)
+        others = dict.fromkeys(measuring.TRANSFER, ("other.jsonl", 32))
+        patch.setattr(measuring, "TRANSFER", others)
+        yield
+
+
+@pytest.fixture(scope="module")
+def all_arms(data, small):
+    """Every arm, with the test set."""
+    questions.split.cache_clear()
+    options = gsm8k.Options(
+        seeds=(3,), model="tiny-base", teacher="tiny-grpo", out=data / "rows.csv",
+        folder=data / "runs", steps=2, problems_per_step=2, solutions_per_step=4, every=2,
+        final=True,
+    )  # fmt: skip
+    gsm8k.main(options)
+    yield options
+    questions.split.cache_clear()
 
 
 def test_examples_held_back_and_trained_are_apart(data):
-    shown, held_back, rest = gsm8k.split()
+    shown, held_back, rest = questions.split()
     assert (len(shown), len(held_back), len(rest)) == (4, 200, 7473 - 204)
     assert len({p.problem for p in (*shown, *held_back, *rest)}) == 7473
-    assert gsm8k.in_one_line(shown[0]) == "Ann has 3 = 3 pens. \\boxed{3}"
+    assert questions.in_one_line(shown[0]) == "Ann has 3 = 3 pens. \\boxed{3}"
 
 
 def test_every_prompt_has_a_place_for_the_problem(data):
-    for make in gsm8k.PROMPTS.values():
+    for make in questions.PROMPTS.values():
         assert make().count(PLACE) == 1
-    assert gsm8k.four_examples().count("\\boxed") == 4
+    assert questions.four_examples().count("\\boxed") == 4
 
 
-@pytest.mark.parametrize(
-    "text, number",
-    [("5 and then 1,234.5 pens", "1234.5"), ("none", ""), ("it is -3.", "-3"), ("7", "7")],
-)
-def test_the_last_number(text, number):
-    assert gsm8k.last_number(text) == number
+def test_a_solution_to_learn_ends_as_the_examples_do(data):
+    lesson = next(questions.worked())
+    assert lesson["solution"].endswith("}\n\n")
+    assert questions.four_examples().count("}\n\nProblem:") == 4
 
 
-def test_what_is_said_of_greedy_answers():
-    problem = Problem("1", "3 + 4?", "7")
-    texts = ["so \\boxed{7}", "it is 7", "so \\boxed{8}", "who knows"]
-    groups = [
-        Group(problem, [Rollout(problem, text=text, response_ids=[1, 2], finished=i < 3)])
-        for i, text in enumerate(texts)
+def test_a_run_of_grpo_keeps_the_settings_that_it_began_with(data, tmp_path):
+    """Runs that were begun before the other arms were written must go on."""
+    options = gsm8k.Options(folder=tmp_path)
+    trial = gsm8k.Trial(options, "grpo", 3, 1e-4)
+    assert trial.folder == tmp_path / "qwen-0.5b" / "grpo-3-0.0001"
+    settings = gsm8k.practice(trial, "plain:prompt.txt")
+    assert settings == dict(
+        recipe="grpo", model="qwen-0.5b", problems=f"{gsm8k.HERE}:problems", steps=100, seed=3,
+        prompt="plain:prompt.txt", stop="\\n", max_new_tokens=200, problems_per_step=16,
+        rollouts=8, lora_rank=8, lr=1e-4, preflight=False, eval_every=25, micro_batch_tokens=4096,
+        eval_limit=200, rolling_every=5,
+    )  # fmt: skip
+
+
+def test_each_arm_is_a_row_and_is_not_repeated(all_arms):
+    options, names = all_arms, [f"base, {name}" for name in questions.PROMPTS]
+    rows = read_table(options.out)
+    assert [row["arm"] for row in rows] == [*names, *gsm8k.RATES]
+    for row in rows:
+        whole = row["arm"] == f"base, {questions.BEST}" or row["seed"]
+        for name in ("test_sampled", "test_majority", "test_pass@16", "math500", "gym"):
+            assert bool(row[name]) == bool(whole)
+        assert row["test_greedy"] and row["majority"] and float(row["test_tokens"]) > 0
+        assert bool(row["seconds"]) == bool(row["seed"])
+    written = {
+        path: path.stat().st_mtime_ns for path in options.folder.rglob("*") if path.is_file()
+    }
+    text = sorted(map(str, rows))
+    gsm8k.main(options)
+    assert sorted(map(str, read_table(options.out))) == text
+    prompts = {path for path in written if path.suffix == ".txt"}  # written each time, the same
+    for path in written.keys() - prompts:
+        assert path.stat().st_mtime_ns == written[path]
+
+
+def test_rivals_cost_what_grpo_costs_with_what_prepares_them(all_arms):
+    folder = all_arms.folder / "tiny-base"
+    rows = {row["arm"]: row for row in read_table(all_arms.out)}
+    for arm in LEARNED:
+        lr = gsm8k.RATES[arm][0]
+        run = folder / f"{arm}-3-{lr:g}" / "run"
+        config = json.loads((run / "config.json").read_text())
+        plan = json.loads((run.with_name("run_plan.json")).read_text())
+        assert config["steps"] == plan["steps"] == int(rows[arm]["steps"]) >= 1
+        assert config["lora_rank"] == 8 and config["lr"] == lr
+        assert not run.with_name("pace").exists()
+    taught = json.loads((folder / "on-policy-3-0.0001/run/config.json").read_text())
+    assert taught["kl_reference"] == "tiny-grpo" and taught["rollouts"] == 4
+    after = json.loads((folder / "distilled-grpo-3-0.0001/run/config.json").read_text())
+    assert "distilled-grpo-3-0.0001/distilled/run/checkpoints" in after["model"]
+    last = json.loads((folder / "own-answers-3-0.0002/run/config.json").read_text())
+    assert "own-answers-3-0.0002/round-2/run/checkpoints" in last["model"]
+    first = folder / "own-answers-3-0.0002/round-1/lessons.jsonl"
+    assert len(first.read_text().splitlines()) < float(rows["own-answers"]["lessons"])
+
+
+def test_what_is_kept_of_each_problem_and_to_read(all_arms):
+    problems = read_table(all_arms.out.with_name("rows_problems.csv"))
+    sizes = {
+        measuring.LAST_NUMBER: 6,
+        "greedy": 6,
+        "sampled": 6,
+        "sixteen": 2,
+        "math500": 3,
+        "gym": 3,
+    }
+    found = {row["set"]: row["correct"] for row in problems if row["arm"] == "grpo"}
+    assert {name: len(correct) for name, correct in found.items()} == sizes
+    to_read = json.loads(all_arms.out.with_name("rows_answers.json").read_text())
+    assert len(to_read) == 3
+    for one in to_read:
+        assert len(one["said"]) == len(questions.PROMPTS) + len(gsm8k.RATES)
+        assert set(one["said"]["tiny-base, grpo, 3, 0.0001"]) == {"text", "correct"}
+
+
+def test_a_call_that_was_killed_goes_on_with_what_is_there(all_arms, data):
+    """Measuring again takes the answers from their files, and a lost row costs no training."""
+    folder = all_arms.folder / "tiny-base" / "solutions-3-0.0002"
+    before = json.loads((folder / "test.json").read_text())
+    answers = (folder / "greedy.jsonl").read_text()
+    (folder / "greedy.jsonl").write_text(answers.splitlines(keepends=True)[0] + "{")
+    for name in ("test.json", "row.json"):
+        (folder / name).unlink()
+    row, metrics = read_table(all_arms.out), (folder / "run" / "metrics.jsonl").read_text()
+    gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": ("solutions",)}))
+    assert (folder / "greedy.jsonl").read_text() == answers
+    after = json.loads((folder / "test.json").read_text())
+    assert {**before, "took": 0} == {**after, "took": 0}
+    assert (folder / "run" / "metrics.jsonl").read_text() == metrics
+    assert sorted(map(str, read_table(all_arms.out))) == sorted(map(str, row))
+
+
+def test_rounds_that_were_killed_go_on_where_they_were(all_arms, monkeypatch):
+    """A kill in the second round costs neither the first nor the answers of the second."""
+    options = gsm8k.Options(**{**vars(all_arms), "arms": ("own-answers",), "budget": 1.0})
+    options.folder, options.final = all_arms.folder.with_name("killed"), False
+    options.out = options.folder / "rows.csv"
+    folder = options.folder / "tiny-base" / "own-answers-3-0.0002"
+
+    def killed(seconds, settings, place):
+        if place == folder / "round-2" / "run":
+            raise KeyboardInterrupt
+        return costs.run_for(seconds, settings, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gsm8k, "run_for", killed)
+        with pytest.raises(KeyboardInterrupt):
+            gsm8k.main(options)
+    files = [*folder.glob("round-1/run/metrics.jsonl"), *folder.glob("round-*/answers.jsonl")]
+    before = {path: path.read_text() for path in files}
+    assert len(before) == 3
+    gsm8k.main(options)
+    assert before == {path: path.read_text() for path in files}
+    assert read_table(options.out)[0]["arm"] == "own-answers"
+    # The models that rounds began with are gone: a rank-8 adapter is all that is left of them.
+    assert [path.parent.parent for path in folder.rglob("checkpoints")] == [folder]
+    assert len([*folder.rglob("adapter_model.safetensors")]) == 3
+
+
+def test_the_table_has_every_arm(all_arms, capsys):
+    gsm8k.main(gsm8k.Options(out=all_arms.out, table=True))
+    prompts, arms = (text.splitlines() for text in capsys.readouterr().out.split("\n\n"))
+    assert len(prompts) == 2 + len(questions.PROMPTS)
+    assert len(arms) == len(prompts) + len(gsm8k.RATES)
+    for lines, header in ((prompts, gsm8k_table.PROMPTS), (arms, gsm8k_table.HEADER)):
+        assert all(line.count("|") == len(header) + 1 for line in lines)
+
+
+def test_errors_are_paired_over_problems_and_the_range_is_over_seeds():
+    def row(arm, seed, greedy):
+        return {"model": "m", "arm": arm, "seed": seed, "lr": "1" * bool(seed)} | {
+            "test_greedy": str(greedy), "seconds": "7200", "greedy": "0.1", "box": "1",
+        }  # fmt: skip
+
+    rows = [row("base, a", "", 0.25), row("base, b", "", 0.5)]
+    rows += [row("grpo", "0", 0.75), row("grpo", "1", 1.0)]
+    read, last = "greedy", measuring.LAST_NUMBER
+    names = [("base, a", "0100", "", read), ("base, b", "1000", "", read)]
+    names += [("base, b", "1100", "", last), ("base, a", "0001", "", last)]
+    names += [("grpo", "1110", "1", read), ("grpo", "1111", "1", read)]
+    problems = [
+        {"model": "m", "arm": arm, "lr": lr, "set": kind, "correct": correct}
+        for arm, correct, lr, kind in names
     ]
-    row = gsm8k.greedy_figures(groups)
-    assert row["greedy"] == 0.25 and row["box"] == 0.5 and row["correct_in_box"] == 0.5
-    assert row["last_number"] == 0.5 and row["tokens"] == 2 and row["cut_off"] == 0.25
+    *_, a, b, grpo = gsm8k_table.table(rows, problems).splitlines()
+    cells = [cell.strip() for cell in grpo.split("|")[1:-1]]
+    assert cells[:4] == ["m", "grpo (lr 1)", "0 1", "87.5 (75.0 to 100.0)"]
+    # The line to beat is b with the last number read. Problem by problem, grpo has 0, 0, 1 and 0.5
+    # more; their standard error is 0.2394.
+    assert cells[4] == "+37.5 +/- 23.9" and cells[5] == "" and cells[-1] == "2.00"
+    assert all("-25.0 +/- 25.0" in line for line in (a, b))
 
 
-def test_a_row_for_each_prompt_and_for_a_run_that_is_not_repeated(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(gsm8k, "HELD_BACK", 4)
-    for name in ("LONGEST", "LONGEST_FREE"):
-        monkeypatch.setattr(gsm8k, name, 8)
+def test_costs_are_the_processors_and_leave_out_what_is_measured():
+    row = {"time/total": 10.0, "time/sampling": 4.0, "time/reward": 0.5, "time/train": 3.5}
+    assert costs.cost([row]) == 8  # by the clock, in a run that did not count the other
+    assert costs.cost([row | {"time/processor": 5.0}] * 2) == 8  # half of the time it waited
+    assert costs.cost([row | {"time/train": None, "time/processor": 10.0}]) == 4.5
+
+
+def test_what_cannot_be_run_is_refused(data, small, tmp_path):
+    asked = {"out": tmp_path / "a.csv", "folder": tmp_path / "runs", "seeds": (0,)}
+    for arm, changes, message in (
+        ("solution", {}, "unknown arm 'solution': did you mean 'solutions'"),
+        (
+            "solutions",
+            {"model": "tiny-base"},
+            "run that first, with --arms grpo --seeds 0, or give",
+        ),
+        ("distilled", {"model": "tiny-base", "teacher": "tiny-base"}, "is the student itself"),
+    ):
+        with pytest.raises(UserError, match=message):
+            gsm8k.main(gsm8k.Options(**asked, **changes, arms=(arm,)))
+
+
+def test_a_set_that_cannot_be_made_is_refused_before_anything_trains(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "TRANSFER", {"gym": ("nowhere.jsonl", 32)})
+    options = gsm8k.Options(arms=("grpo",), folder=tmp_path / "runs", final=True)
+    with pytest.raises(UserError, match="there is no file nowhere.jsonl"):
+        gsm8k.main(options)
+    assert not options.folder.exists()
+
+
+def test_a_teacher_with_other_tokens_is_refused(data, tmp_path, monkeypatch):
+    class Letters:
+        eos_token_id = 0
+
+        def __init__(self, name):
+            self.shift = len(name)
+
+        def encode(self, text, chat_wrapped):
+            return [ord(letter) + self.shift for letter in text]
+
+    monkeypatch.setattr(gsm8k_lessons, "load_tokenizer_only", Letters)
+    gsm8k_lessons.check_teacher("ab", "cd", ())
+    with pytest.raises(UserError, match="cuts texts into other tokens"):
+        gsm8k_lessons.check_teacher("ab", "cde", ())
+
+
+def test_a_model_that_solves_nothing_teaches_nothing(tmp_path):
+    chunks = [{"seconds": 1.0, "answers": 64, "lessons": []}]
+    with pytest.raises(UserError, match="solved none of 64 training problems"):
+        gsm8k_lessons.write_lessons(tmp_path / "lessons.jsonl", chunks, "tiny")
+
+
+def test_answers_are_collected_until_the_time_is_spent(data, small, tmp_path):
+    """A second call with more time adds chunks, and one with none opens no model."""
+    prompt, path = questions.prompt_in(tmp_path, questions.BEST), tmp_path / "answers.jsonl"
+    made = []
+
+    def model():
+        made.append(1)
+        return questions.opened("tiny-base")
+
+    first = gsm8k_lessons.collect(model, prompt, path, 1e-9, "7")
+    assert len(first) == 1 and first[0]["answers"] == 2 * gsm8k_lessons.CHUNK
+    assert gsm8k_lessons.collect(model, prompt, path, 1e-9, "7") == first and len(made) == 1
+    more = gsm8k_lessons.collect(model, prompt, path, 1.5 * first[0]["seconds"], "7")
+    assert more[0] == first[0] and len(more) > 1
+
+
+def test_smoke_says_how_long_it_takes(data, small, tmp_path, capsys):
     options = gsm8k.Options(
-        arms=("base", "grpo"), seeds=(3,), model="tiny-base", out=tmp_path / "rows.csv",
-        folder=tmp_path / "runs", steps=2, problems_per_step=2, every=2,
+        arms=("base", "grpo", "solutions"), model="tiny-base", folder=tmp_path, smoke=True,
+        out=tmp_path / "a.csv",
     )  # fmt: skip
     gsm8k.main(options)
-    rows = read_table(options.out)
-    assert [row["arm"] for row in rows] == [*(f"base, {name}" for name in gsm8k.PROMPTS), "grpo"]
-    assert rows[-1]["steps"] == "2" and float(rows[-1]["tokens"]) > 0
-    measured = [*(tmp_path / "runs").glob("*/*/*.json"), *tmp_path.rglob("metrics.jsonl")]
-    written = {path: path.stat().st_mtime_ns for path in measured}
-    assert len(written) == len(rows) + 1
-    gsm8k.main(options)
-    assert sorted(map(str, read_table(options.out))) == sorted(map(str, rows))
-    assert written == {path: path.stat().st_mtime_ns for path in written}
+    said = capsys.readouterr().out
+    assert "32 answers of" in said and "100 steps of 16 x 8 answers" in said
+    assert "The 6 runs asked for take at most" in said
+    assert not options.out.exists()
+
+
+def test_a_row_of_an_earlier_version_with_fewer_columns_is_replaced(all_arms, tmp_path):
+    rows = read_table(all_arms.out)
+    write_table(tmp_path / "old.csv", [{"model": "tiny-base", "arm": "format", "seed": "9"}])
+    shutil.copy(gsm8k.beside(all_arms, "problems.csv"), tmp_path / "old_problems.csv")
+    gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": ("grpo",), "out": tmp_path / "old.csv"}))
+    found = read_table(tmp_path / "old.csv")
+    assert [row["arm"] for row in found] == ["format", "grpo"]
+    assert found[1] == next(row for row in rows if row["arm"] == "grpo")

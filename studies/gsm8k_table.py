@@ -1,0 +1,141 @@
+"""The table of gsm8k.py: each arm against the best prompt and against grpo.
+
+mean and range   of the seeds: does another run end elsewhere?
++/-              standard error of a difference, paired over the problems: each problem counts
+                 with the mean of its seeds. Would other problems of this kind say the same?
+"""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from measuring import LAST_NUMBER
+
+from reasoning_from_scratch.evaluation.paired import paired
+
+HEADER = (
+    "model", "arm", "seeds", "greedy", "minus best prompt", "minus grpo", "at temperature 1",
+    "pass@16", "box", "tokens", "MATH-500", "gym", "perplexity", "processor-hours",
+)  # fmt: skip
+UNTRAINED = "base, "
+Rows = Sequence[dict[str, str]]
+
+
+def table(rows: Rows, problems: Rows) -> str:
+    """In Markdown: what the CSV files hold. Models that were not asked the test set show what they
+    do on the problems that were held back, marked with *."""
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        mine = [row for row in rows if row["model"] == model]
+        arms = grouped(mine)
+        greedy = {arm: answers(problems, model, arm, "greedy") for arm in arms}
+        line = line_to_beat(problems, model, arms)
+        grpo = next((greedy[arm] for arm in arms if arm[0] == "grpo"), {})
+        for arm, some in arms.items():
+            compared = [difference(greedy[arm], other) for other in (line, grpo)]
+            lines.append([model, *figures(arm, some, compared)])
+    return in_markdown(HEADER, lines)
+
+
+PROMPTS = (
+    "model", "prompt", "greedy", "last number read", "majority of eight", "at temperature 1",
+    "pass@8", "groups with both", "box", "tokens", "cut off",
+)  # fmt: skip
+
+
+def prompt_table(rows: Rows) -> str:
+    """The untrained model on the problems that were held back: by this the prompt is chosen."""
+    lines = [
+        [
+            row["model"],
+            row["arm"].removeprefix(UNTRAINED),
+            *(share([row], name) for name in "greedy last_number majority sampled pass@8".split()),
+            share([row], "mixed"),
+            share([row], "box"),
+            number([row], "tokens", ".0f"),
+            share([row], "cut_off"),
+        ]
+        for row in rows
+        if row["arm"].startswith(UNTRAINED)
+    ]
+    return in_markdown(PROMPTS, lines)
+
+
+def in_markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    whole = [header, ["---"] * len(header), *lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in whole)
+
+
+Arm = tuple[str, str]  # its name and learning rate
+
+
+def grouped(rows: Rows) -> dict[Arm, list[dict[str, str]]]:
+    """The rows of each arm and learning rate: one for each seed."""
+    arms: dict[Arm, list[dict[str, str]]] = {}
+    for row in rows:
+        arms.setdefault((row["arm"], row["lr"]), []).append(row)
+    return arms
+
+
+def line_to_beat(problems: Rows, model: str, arms: Iterable[Arm]) -> dict[int, float]:
+    """The test problems that the untrained model solves with the best of its prompts, read in the
+    better of two ways."""
+    tried = [
+        answers(problems, model, arm, read)
+        for arm in arms
+        if arm[0].startswith(UNTRAINED)
+        for read in ("greedy", LAST_NUMBER)
+    ]
+    return max(tried, key=lambda some: sum(some.values()), default={})
+
+
+def answers(problems: Rows, model: str, arm: Arm, read: str) -> dict[int, float]:
+    """For each test problem, in how many of the seeds greedy decoding solves it."""
+    this = {"model": model, "arm": arm[0], "lr": arm[1], "set": read}
+    seeds = [row["correct"] for row in problems if this.items() <= row.items()]
+    return {place: fmean(map(float, some)) for place, some in enumerate(zip(*seeds, strict=True))}
+
+
+def difference(ours: dict[int, float], theirs: dict[int, float]) -> str:
+    """Nothing between a row and itself."""
+    found = paired(ours, theirs)
+    if not found.seeds or ours == theirs:
+        return ""
+    return f"{100 * found.mean:+.1f} +/- {100 * found.error:.1f}"
+
+
+def figures(arm: Arm, rows: Rows, compared: Sequence[str]) -> list[str]:
+    name, lr = arm
+    seeds = [row["seed"] for row in rows if row["seed"]]
+    headline = share(rows, "test_greedy") or f"{share(rows, 'greedy')}*"
+    return [
+        name + (f" (lr {lr})" if lr else ""),
+        " ".join(seeds),
+        headline,
+        *compared,
+        share(rows, "test_sampled"),
+        share(rows, "test_pass@16"),
+        share(rows, "test_box") or f"{share(rows, 'box')}*",
+        number(rows, "test_tokens", ".0f") or f"{number(rows, 'tokens', '.0f')}*",
+        share(rows, "math500"),
+        share(rows, "gym"),
+        number(rows, "perplexity", ".1f"),
+        number(rows, "seconds", ".2f", 1 / 3600),
+    ]
+
+
+def share(rows: Rows, column: str) -> str:
+    """A percentage: the mean of the seeds and, for several, their range."""
+    found = values(rows, column)
+    if not found:
+        return ""
+    ends = f" ({100 * min(found):.1f} to {100 * max(found):.1f})" if len(found) > 1 else ""
+    return f"{100 * fmean(found):.1f}{ends}"
+
+
+def number(rows: Rows, column: str, shown: str, unit: float = 1.0) -> str:
+    found = values(rows, column)
+    return format(unit * fmean(found), shown) if found else ""
+
+
+def values(rows: Rows, column: str) -> list[float]:
+    return [float(row[column]) for row in rows if row.get(column)]

@@ -1,0 +1,155 @@
+"""A Qwen of half a billion weights learns the easier half of MATH on a laptop.
+
+    uv run --extra gguf studies/math_levels.py
+
+GRPO on the training problems of levels 1 to 3, with two seeds. Before and after, all 500 problems
+of MATH-500, by level: with greedy decoding, and four answers each at temperature 1. Levels 4 and 5
+are never trained on. MATH-500 is asked once per final model; prompt and learning rate are chosen
+with seed 3, on 200 problems split off the training set:
+
+    uv run --extra gguf studies/math_levels.py --seeds 3 --held_back --prompt "four examples"
+
+Each level is a row of the CSV file. A finished part is not repeated, and an interrupted one goes on
+where it was: give the same command again. The weights are those of Qwen's own 4-bit file.
+"""
+
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from reasoning_from_scratch import load_problems
+from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.errors import check_names
+from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.tables import read_table, replace_rows
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.text import as_lines
+
+HERE = Path(__file__).resolve()
+sys.path.append(str(HERE.parent))
+from costs import run, saved  # noqa: E402
+from gsm8k_questions import IN_ONE_LINE, PROMPTS, opened, prompt_in, spelled  # noqa: E402
+from measuring import Measured, by_problem  # noqa: E402
+
+TRAINED_LEVELS = ("Level 1", "Level 2", "Level 3")
+HELD_BACK = 200
+SAMPLES = 4
+
+
+@dataclass
+class Options:
+    seeds: tuple[int, ...] = (0, 1)
+    """Seeds, one run each."""
+    model: str = "qwen-0.5b"
+    """The model that learns."""
+    prompt: str = "qwen"
+    """How a problem is asked, before and after: one of the prompts of gsm8k_questions.py."""
+    problems: str = "math-train"
+    """MATH's training problems with their levels: math-train, or a file."""
+    out: Path = Path("studies/math_levels.csv")
+    """File to write: a row for each level, before and after."""
+    folder: Path = Path("runs/math_levels")
+    """Folder for the runs."""
+    steps: int = 100
+    """Steps."""
+    problems_per_step: int = 16
+    """Problems per step, with eight answers each."""
+    longest: int = 400
+    """Longest answer in tokens."""
+    lr: float = 1e-4
+    """Learning rate of LoRA (rank 8)."""
+    micro_batch_tokens: int = 4096
+    """Tokens of a training pass; a quarter of them needs half of the memory."""
+    held_back: bool = False
+    """Ask the held-back problems, not MATH-500: to choose prompt and learning rate."""
+
+
+def main(options: Options) -> None:
+    """Measures the untrained model, trains, and measures again."""
+    check_names("prompt", [options.prompt], PROMPTS)
+    name = spelled(f"{Path(options.model).name} {options.prompt}")
+    before = options.folder / name / "base"
+    measured(options, {"arm": "base", "seed": ""}, options.model, before, 0.0)
+    for seed in options.seeds:
+        folder = options.folder / name / f"grpo-{seed}-{options.lr:g}"
+        seconds = trained(options, seed, folder)
+        measured(options, {"arm": "grpo", "seed": str(seed)}, saved(folder), folder, seconds)
+    print(table(read_table(options.out)))
+
+
+def split(name: str) -> tuple[list[Problem], list[Problem]]:
+    """The training problems of the easier levels as (held back, to train on)."""
+    easier = [one for one in load_problems(name) if one.level in TRAINED_LEVELS]
+    random.Random("held back").shuffle(easier)
+    return easier[:HELD_BACK], easier[HELD_BACK:]
+
+
+def trained(options: Options, seed: int, folder: Path) -> float:
+    """What the run cost in processor-seconds."""
+    files = {"held_back": folder.parent / "held_back.jsonl", "train": folder.parent / "train.jsonl"}
+    for path, some in zip(files.values(), split(options.problems), strict=True):
+        rows = [{"problem": p.problem, "answer": p.answer, "level": p.level} for p in some]
+        write_whole(path, as_lines(rows))
+    settings = dict(
+        recipe="grpo", model=options.model, problems=str(files["train"]), steps=options.steps,
+        seed=seed, prompt=prompt_in(folder.parent, options.prompt), lora_rank=8, lr=options.lr,
+        stop="\\n" if options.prompt in IN_ONE_LINE else None, max_new_tokens=options.longest,
+        problems_per_step=options.problems_per_step, rollouts=8, preflight=False, rolling_every=5,
+        eval_every=25, eval_problems=[str(files["held_back"])], eval_limit=HELD_BACK,
+        micro_batch_tokens=options.micro_batch_tokens,
+    )  # fmt: skip
+    return run(settings, folder / "run")["seconds"]
+
+
+def measured(
+    options: Options, this: dict[str, str], model: str, folder: Path, seconds: float
+) -> None:
+    """Answers the problems, and writes a row for each level."""
+    some = split(options.problems)[0] if options.held_back else load_problems("math-500")
+    asked = "held back" if options.held_back else "MATH-500"
+    this = {"model": Path(options.model).name, "prompt": options.prompt, "set": asked, **this}
+    this["lr"] = f"{options.lr:g}" if this["seed"] else ""
+    prompt = prompt_in(folder.parent, options.prompt)
+    at = folder / spelled(asked)
+    policy = opened(model, options.prompt)
+    work = Measured(policy, prompt, at, options.longest)
+    once = work.answers("greedy", some, greedy(options.longest)).rows
+    four = Sampling(options.longest, rollouts=SAMPLES, seed=1)
+    sampled = by_problem(work.answers("sampled", some, four).rows)
+    levels = [one.level for one in some]
+    rows = []
+    for level in (*sorted(set(levels)), "all"):
+        places = [place for place, own in enumerate(levels) if level in (own, "all")]
+        first, groups = [once[i] for i in places], [sampled[i] for i in places]
+        rows.append(
+            {
+                "level": level,
+                "problems": str(len(places)),
+                "greedy": shown(row["correct"] for row in first),
+                "sampled": shown(row["correct"] for group in groups for row in group),
+                f"pass@{SAMPLES}": shown(any(r["correct"] for r in group) for group in groups),
+                "tokens": shown(row["tokens"] for row in first),
+                "cut_off": shown(not row["stopped"] for row in first),
+                "seconds": f"{seconds:.0f}",
+            }
+        )
+    replace_rows(options.out, this, rows)
+
+
+def shown(numbers) -> str:
+    return f"{mean(map(float, numbers)):.4g}"
+
+
+def table(rows: Sequence[dict[str, str]]) -> str:
+    """In Markdown."""
+    names = list(rows[0])
+    lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))
