@@ -14,8 +14,6 @@ keeps its GraphDecoder and gives it the new weights (KeptRecordings), and frozen
 for C only once. LoRA's small matrices stay by themselves in both. Both fall back to the third, with
 one line that says why, if they run out of memory or do not know the model. From a wide vocabulary
 on a CPU, tokens are drawn in C, too. bursts.py draws several tokens on a GPU before anybody looks
-at them.
-
-With --sampling-weights int8, rollouts come from `decoding.int8_decoder_for`: a CompiledDecoder with
-weights and inputs in 8 bits, or an error. Evaluations and log-probabilities never use it.
+at them. neighbors.py keeps torch's threads from blocking each other where another program has one
+of the cores.
 """

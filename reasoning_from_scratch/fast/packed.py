@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from reasoning_from_scratch.fast.neighbors import mind_neighbors
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
@@ -52,6 +53,8 @@ def packed_logprobs(
     The same as `padded_logprobs`. compiled.py passes in `hidden_states`, in place of the model's
     method, and `work`, in place of what is done with each block of logits.
     """
+    if batch.token_ids.device.type == "cpu":
+        mind_neighbors()
     packed = pack(batch)
     compute = hidden_states or model.hidden_states
     hidden = compute(packed.token_ids, plan=packed_plan(model, packed))[0]  # (N, D)
