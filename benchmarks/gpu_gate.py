@@ -35,11 +35,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import peers  # noqa: E402
 from duel import QWEN3_06B, TOY, Work, matrices, random_group, random_model, timed  # noqa: E402
 
-from reasoning_from_scratch.config import TrainConfig  # noqa: E402
 from reasoning_from_scratch.fast.compiled import CompiledPass  # noqa: E402
 from reasoning_from_scratch.fast.decoding import Decoder, KeptRecordings  # noqa: E402
 from reasoning_from_scratch.fast.device import trusted_device  # noqa: E402
-from reasoning_from_scratch.fast.engine import FAST  # noqa: E402
 from reasoning_from_scratch.fast.graphs import (  # noqa: E402
     GraphDecoder,
     GraphDraw,
@@ -47,7 +45,6 @@ from reasoning_from_scratch.fast.graphs import (  # noqa: E402
     decode_block,
 )
 from reasoning_from_scratch.fast.packed import pack, packed_logprobs  # noqa: E402
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
 from reasoning_from_scratch.optim.adamw import AdamW  # noqa: E402
 from reasoning_from_scratch.policy import LocalPolicy  # noqa: E402
 from reasoning_from_scratch.problems import Problem  # noqa: E402
@@ -59,8 +56,11 @@ from reasoning_from_scratch.sampling import (  # noqa: E402
     generate,
     sample_next_token,
 )
-from reasoning_from_scratch.scale.lag import async_rollouts  # noqa: E402
 from reasoning_from_scratch.trainer import train_step  # noqa: E402
+from rfs.config import RunConfig  # noqa: E402
+from rfs.engine import FAST  # noqa: E402
+from rfs.files.models import load_model_and_tokenizer  # noqa: E402
+from rfs.scale.lag import async_rollouts  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 # Of the last norm: the logits then differ by 4.5 (standard deviation), and top-p 0.9 keeps some
@@ -417,7 +417,7 @@ def update_of(form: Form, size: int, compiled: bool = False, tokens: int = 0) ->
     count, length = form.updates[size]
     work = replace(form.work, rollouts=count)
     model = random_model(work.cfg, work.layers, form.device)
-    config = TrainConfig(
+    config = RunConfig(
         max_new_tokens=length, rollouts=count, problems_per_step=1, length_constant=float(length)
     )
     config = replace(config, micro_batch_tokens=tokens or config.micro_batch_tokens)
@@ -479,10 +479,10 @@ def split_update(gate: Gate, model, optimizer, group, title: str) -> None:
     optimizer.zero_grad()
 
 
-def step_config(form: Form, **changes) -> TrainConfig:
+def step_config(form: Form, **changes) -> RunConfig:
     """64 rollouts of up to 512 tokens, some of which end before."""
     there = form.device == "cuda"
-    return TrainConfig(
+    return RunConfig(
         steps=3,
         problems_per_step=8 if there else 2,
         rollouts=8 if there else 2,
@@ -493,7 +493,7 @@ def step_config(form: Form, **changes) -> TrainConfig:
     )
 
 
-def step_policy(form: Form, config: TrainConfig) -> LocalPolicy:
+def step_policy(form: Form, config: RunConfig) -> LocalPolicy:
     """Weights made up. Every so-manieth of all tokens ends an answer, among those that the
     tokenizer knows, and one of them is drawn now and then."""
     model = spread_model(form.work.cfg, form.work.layers, form.device)
@@ -506,7 +506,7 @@ def step_policy(form: Form, config: TrainConfig) -> LocalPolicy:
     return LocalPolicy(model, AdamW(model), config, training_pass, tokenizer, engine)
 
 
-def problems_of(config: TrainConfig) -> list[Problem]:
+def problems_of(config: RunConfig) -> list[Problem]:
     return [Problem(f"{i}", f"{i} + {i + 5}", f"{2 * i + 5}") for i in range(8)][
         : config.problems_per_step
     ]

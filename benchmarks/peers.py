@@ -16,8 +16,8 @@ from statistics import median
 import torch
 from duel import synchronize
 
+from answer_grader import answer_verdict, extract_final_candidate
 from reasoning_from_scratch.files.tensor_files import to_hf_names
-from reasoning_from_scratch.grading import answer_verdict, extract_final_candidate
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group

@@ -24,16 +24,16 @@ from duel import (
 )
 
 from reasoning_from_scratch import ch06
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.decoding import Decoder, decoder_for
-from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
 from reasoning_from_scratch.sampling import Sampling, generate, sample_next_token
 from reasoning_from_scratch.trainer import train_step
+from rfs.config import RunConfig
+from rfs.engine import FAST
+from rfs.files.models import load_model_and_tokenizer
 
 FIGURE = Path(__file__).parent / "cost_per_token.png"
 
@@ -186,8 +186,8 @@ def against_trl(work: Work, model, group, ours, length: int) -> tuple[float, flo
     )
 
 
-def train_config(work: Work, length: int) -> TrainConfig:
-    return TrainConfig(
+def train_config(work: Work, length: int) -> RunConfig:
+    return RunConfig(
         max_new_tokens=length,
         rollouts=work.rollouts,
         problems_per_step=1,

@@ -11,21 +11,23 @@ import peers
 import torch
 from duel import Result, Work, faster, in_turn, seconds
 
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.device import dtype_by_name
-from reasoning_from_scratch.fast.engine import FAST, generate
+from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.hub_models import QWENS, qwen
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
+from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.trainer import train_step
+from rfs.config import RunConfig
+from rfs.engine import FAST
+from rfs.files.models import load_model_and_tokenizer
+from rfs.run.options import resolved
+from rfs.tasks.problem_sets import load_problems
 
 GROUP = 8  # answers to each prompt
 PROMPTS_PER_STEP = 2
@@ -107,7 +109,7 @@ def grpo_step(work: Work, model, prompts, peer=None, peers_tokenizer=None, texts
     tokens = work.real_tokens[1]
     add_lora(model, RANK, 2.0 * RANK)
     config = resolved(
-        TrainConfig(
+        RunConfig(
             max_new_tokens=tokens,
             rollouts=GROUP,
             problems_per_step=PROMPTS_PER_STEP,

@@ -26,15 +26,15 @@ os.environ["OMP_NUM_THREADS"] = "1"  # here and in the server: a second core has
 
 import torch
 
-from reasoning_from_scratch.commands.chat import stream
 from reasoning_from_scratch.config import Loss
-from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
+from rfs.commands.chat import stream
+from rfs.engine import generate
+from rfs.own_policy import Policy
+from rfs.tasks.problem_sets import load_problems
 
 STEPS, PROBLEMS, SAMPLES, TOKENS, RATE = 20, 8, 8, 160, 1e-4
 REPEATS = 7
@@ -50,7 +50,7 @@ def main() -> None:
         words = ["serve", "--model", "tiny", WORKED, "--port", "0", "--all-weights"]
         words += ["--device", "cpu", "--log-path", folder]
         server = subprocess.Popen(
-            [sys.executable, "-m", "reasoning_from_scratch", *words],
+            [sys.executable, "-m", "rfs", *words],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:

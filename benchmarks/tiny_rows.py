@@ -8,18 +8,14 @@ import peers
 import torch
 from duel import Result, Work, faster, in_turn, run_python, seconds
 
-from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import decoder_for
-from reasoning_from_scratch.fast.engine import FAST, sample_groups
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
+from reasoning_from_scratch.files.weights import shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import reward_groups
-from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.sampling import (
     Rollout,
     Sampling,
@@ -28,9 +24,14 @@ from reasoning_from_scratch.sampling import (
     stream_key,
     uniform_at,
 )
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.trainer import set_advantages, train_step
+from rfs.config import RunConfig
+from rfs.engine import FAST, sample_groups
+from rfs.evaluation.evaluate import evaluate
+from rfs.files.models import load_model_and_tokenizer
+from rfs.run.options import resolved
+from rfs.tasks.problem_sets import load_problems
 
 ROWS = 8  # answers side by side against fixed batches: fewer than problems, so refilling matters
 
@@ -39,7 +40,7 @@ def grpo_step(work: Work) -> list[Result]:
     """64 rollouts of at most 64 tokens, rewards, advantages, one update; no group is dropped."""
     model, tokenizer = load_model_and_tokenizer("tiny-base")
     problems = load_problems("tiny", limit=8 * (work.steps + 1))
-    config = resolved(TrainConfig(max_new_tokens=64, drop_uniform_groups=False))
+    config = resolved(RunConfig(max_new_tokens=64, drop_uniform_groups=False))
     policy = LocalPolicy(model, AdamW(model), config, packed_logprobs)
 
     def ours(step: int = 0) -> None:
@@ -78,7 +79,7 @@ def quickstart(work: Work) -> list[Result]:
     with TemporaryDirectory() as folder:
         flags = ["--log-path", str(Path(folder) / "run")] * (work.quickstart == ("quickstart",))
         start = time.perf_counter()
-        run_python("-m", "reasoning_from_scratch", *work.quickstart, *flags)
+        run_python("-m", "rfs", *work.quickstart, *flags)
         took = time.perf_counter() - start
     return [
         Result(

@@ -7,10 +7,10 @@ import math
 
 from reasoning_from_scratch.ch05 import heuristic_score
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.evaluation.scores import ballots, equal_answers
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.scores import ballots, equal_answers
 
 SCORED_TOKENS = 16_384  # at most this many in one pass that measures confidence
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from reasoning_from_scratch.commands.cli import run_script
+from rfs.commands.cli import run_script
 
 
 @dataclass
@@ -39,14 +39,14 @@ class Options:
 
 
 def main(options: Options) -> None:
-    from reasoning_from_scratch.evaluation.evaluate import evaluate
     from reasoning_from_scratch.fast.device import default_dtype, trusted_device
-    from reasoning_from_scratch.files.saved_models import which_weights
     from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
-    from reasoning_from_scratch.run.options import preset
     from reasoning_from_scratch.sampling import greedy
-    from reasoning_from_scratch.tasks.problem_sets import load_problems
     from reasoning_from_scratch.text import visible
+    from rfs.evaluation.evaluate import evaluate
+    from rfs.files.saved_models import which_weights
+    from rfs.run.options import preset
+    from rfs.tasks.problem_sets import load_problems
 
     test_set = "tiny-test" if preset(options.model)["problems"] == "tiny" else "math-500"
     problems = load_problems(test_set, limit=options.limit)

@@ -14,7 +14,13 @@ from choices import SCORES, best, first, vote
 
 from reasoning_from_scratch.ch05 import make_critique_prompt, make_refine_prompt
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import (
+from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.rollouts import Group, sample_each
+from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.scores import EvalResult, mean
+from rfs.engine import FAST
+from rfs.evaluation.evaluate import (
     Keep,
     answer_rows,
     answer_source,
@@ -24,12 +30,6 @@ from reasoning_from_scratch.evaluation.evaluate import (
     describe_sampling,
     shown,
 )
-from reasoning_from_scratch.evaluation.scores import EvalResult, mean
-from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
-from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.rollouts import Group, sample_each
-from reasoning_from_scratch.sampling import Sampling
 
 THINK_ALOUD = "\n\nExplain step by step."  # turns a prompt into a chain-of-thought prompt
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import counted
+from rfs.commands.cli import run_script
 
 
 @dataclass
@@ -97,10 +97,10 @@ def main(options: Options) -> None:
         methods_table,
     )
 
-    from reasoning_from_scratch.evaluation.evaluate import open_model
-    from reasoning_from_scratch.run.options import TINY_VOCABULARY
     from reasoning_from_scratch.sampling import Sampling
-    from reasoning_from_scratch.tasks.problem_sets import load_problems
+    from rfs.evaluation.evaluate import open_model
+    from rfs.run.options import TINY_VOCABULARY
+    from rfs.tasks.problem_sets import load_problems
 
     results = {}
     for name in options.model:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import tyro
 
-from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
+from rfs.commands.cli import run_script
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Options:
 
 def main(options: Options) -> None:
     from reasoning_from_scratch.ch07 import plot_grpo_metrics
-    from reasoning_from_scratch.report.picture_files import picture_path
+    from rfs.report.picture_files import picture_path
 
     path = options.metrics / "metrics.csv" if options.metrics.is_dir() else options.metrics
     if not path.is_file():

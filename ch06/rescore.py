@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.scores import mean, wilson_interval
-from reasoning_from_scratch.grading import (
+from answer_grader import (
     UnreadableTruth,
     answer_verdict,
     check_truth,
     judged_part,
 )
-from reasoning_from_scratch.tasks.problem_sets import file_rows
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.problem_sets import file_rows
+from reasoning_from_scratch.scores import mean, wilson_interval
 from reasoning_from_scratch.text import counted, one_line
 
 SHOWN = 20  # changed verdicts in the report

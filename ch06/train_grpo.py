@@ -7,7 +7,7 @@
 
 import sys
 
-from reasoning_from_scratch.commands.cli import main
+from rfs.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(["train", *sys.argv[1:]]))

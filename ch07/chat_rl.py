@@ -20,20 +20,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from reasoning_from_scratch.commands.cli import guarded, with_home
-from reasoning_from_scratch.commands.other_words import flags_of, in_our_words
-from reasoning_from_scratch.commands.reading import read
-from reasoning_from_scratch.commands.train import say_end
-from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.saved_models import read_index, which_weights
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.run.folder import PLACES, RunFolder, new_folder
-from reasoning_from_scratch.run.option_checks import flag
-from reasoning_from_scratch.run.options import configure, preset, resolved
-from reasoning_from_scratch.run.origin import with_whole_paths
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import counted
+from rfs.commands.cli import guarded, with_home
+from rfs.commands.other_words import flags_of, in_our_words
+from rfs.commands.reading import read
+from rfs.commands.train import say_end
+from rfs.config import RunConfig, replaced
+from rfs.files.saved_models import read_index, which_weights
+from rfs.run.folder import PLACES, RunFolder, new_folder
+from rfs.run.option_checks import flag
+from rfs.run.options import configure, preset, resolved
+from rfs.run.origin import with_whole_paths
+from rfs.tasks.problem_sets import load_problems
 
 PROMPT_TOKENS = 256  # of a long problem; with longer ones, a forward pass has fewer rows
 RUNS = "runs"
@@ -173,7 +173,7 @@ def chat_rl(options: ChatRLOptions) -> int:
     config = chat_rl_config(values, model, problems)
     if options.run != "dummy" and not config.wandb and os.environ.get("RANK", "0") == "0":
         print("wandb is not installed, so nothing is logged there (uv sync --extra wandb)")
-    from reasoning_from_scratch.run.start import train
+    from rfs.run.start import train
 
     result = train(
         same_run(config) if options.resume else config,
@@ -191,7 +191,7 @@ def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:
     return NANOCHAT | PRESETS[kind] | given
 
 
-def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Problem]) -> TrainConfig:
+def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Problem]) -> RunConfig:
     """nanochat's flags, translated into our configuration."""
     least = {"problems_per_step": 1, "num_epochs": 1, "rollouts": 2, "device_batch_size": 1}
     if values["eval_every"]:
@@ -265,7 +265,7 @@ FLAGS = {
 }
 
 
-def same_run(config: TrainConfig) -> TrainConfig:
+def same_run(config: RunConfig) -> RunConfig:
     """The configuration that resumes the run in its folder, which must have had the same flags."""
     folder = RunFolder(config.log_path)
     config = with_whole_paths(resolved(replaced(config, resume=config.log_path)))

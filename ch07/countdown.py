@@ -11,7 +11,7 @@ import random
 import re
 from collections import Counter
 
-from reasoning_from_scratch.grading import arithmetic, get_last_boxed
+from answer_grader import arithmetic, get_last_boxed
 
 
 def problems(seed=0):

@@ -6,10 +6,10 @@ measure. Copy this file and change it; `rfs train` reads its functions.
 
 import random
 
-from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.grading import extract_final_candidate
+from answer_grader import extract_final_candidate
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import greedy
+from rfs.evaluation.evaluate import evaluate
 
 
 def problems(seed=0):

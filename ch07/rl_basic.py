@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from reasoning_from_scratch.commands.cli import guarded, with_home
-from reasoning_from_scratch.commands.other_words import as_flags, flags_of
-from reasoning_from_scratch.commands.train import FIRST, TrainFlags, config_and_flags, say_end
-from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.origin import with_whole_paths
-from reasoning_from_scratch.run.start import train
+from rfs.commands.cli import guarded, with_home
+from rfs.commands.other_words import as_flags, flags_of
+from rfs.commands.train import FIRST, TrainFlags, config_and_flags, say_end
+from rfs.config import RunConfig, replaced
+from rfs.run.folder import RunFolder
+from rfs.run.options import resolved
+from rfs.run.origin import with_whole_paths
+from rfs.run.start import train
 
 # The metrics that Tinker's documentation explains, in its order.
 DOCUMENTED = (
@@ -78,7 +78,7 @@ def print_first_and_last(rows: Sequence[dict]) -> None:
             print(f"{name:<32}{number(began)}{number(last[name])}")
 
 
-def configured(words: list[str]) -> tuple[TrainConfig, str]:
+def configured(words: list[str]) -> tuple[RunConfig, str]:
     """The recipe importance_sampling, with everything that `words` set. Tinker's KL penalty is
     subtracted from each token's advantage: the coefficient times log p - log p_ref."""
     kinds = flags_of(Flags)
@@ -93,7 +93,7 @@ def configured(words: list[str]) -> tuple[TrainConfig, str]:
     return config, flags.behavior_if_log_dir_exists
 
 
-def settled(config: TrainConfig, behavior: str) -> TrainConfig:
+def settled(config: RunConfig, behavior: str) -> RunConfig:
     """Decides what happens to a run that is already in the folder; `train` reports refusals."""
     folder = RunFolder(config.log_path)
     if not folder.used():

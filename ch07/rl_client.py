@@ -16,14 +16,14 @@ import os
 import sys
 from dataclasses import dataclass
 
-from reasoning_from_scratch.commands.cli import run_script  # first: it handles Ctrl-C
 from reasoning_from_scratch.errors import UserError
+from rfs.commands.cli import run_script  # first: it handles Ctrl-C
 
 # isort: split
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
+from rfs.tasks.problem_sets import held_out, load_problems, training_problems
 
 if "TINKER_API_KEY" in os.environ:
     import tinker

@@ -17,24 +17,24 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from reasoning_from_scratch.commands.cli import run_script  # first: it handles Ctrl-C
+from rfs.commands.cli import run_script  # first: it handles Ctrl-C
 
 # isort: split
 import torch
 import torch.nn.functional as F
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.device import trusted_device
 from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.run.option_checks import flag
-from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.sampling import Rollout, Sampling, greedy
-from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
+from rfs.evaluation.evaluate import evaluate
+from rfs.run.option_checks import flag
+from rfs.run.options import preset
+from rfs.tasks.problem_sets import held_out, load_problems, training_problems
 
 
 @dataclass

@@ -15,7 +15,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from reasoning_from_scratch.commands.cli import run_script  # first: it handles Ctrl-C
+from rfs.commands.cli import run_script  # first: it handles Ctrl-C
 
 # isort: split
 import tinker
@@ -28,7 +28,7 @@ from verifiers.v1.runtimes import SubprocessConfig
 
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.tasks.problem_sets import training_problems
+from rfs.tasks.problem_sets import training_problems
 
 
 @dataclass

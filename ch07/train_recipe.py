@@ -7,7 +7,7 @@ Any other flag of `rfs train` works, too, and overrides the recipe.
 
 import sys
 
-from reasoning_from_scratch.commands.cli import main
+from rfs.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(["recipes"] if "--list" in sys.argv else ["train", *sys.argv[1:]]))

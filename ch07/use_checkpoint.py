@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from reasoning_from_scratch.commands.cli import run_script
+from rfs.commands.cli import run_script
 
 
 @dataclass
@@ -32,10 +32,10 @@ class Options:
 
 
 def main(options: Options) -> None:
-    from reasoning_from_scratch.commands.chat import Chat, ChatOptions, say
     from reasoning_from_scratch.fast.device import default_dtype, trusted_device
     from reasoning_from_scratch.files import downloads
     from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+    from rfs.commands.chat import Chat, ChatOptions, say
 
     if options.list:
         for kind, steps in downloads.GRPO_CHECKPOINTS.items():

@@ -1,4 +1,4 @@
-"""Problems for the rivals of section 8.5, which ch07/regimes.py compares at the same cost.
+"""Problems for the rivals of section 8.5, which studies/regimes.py compares at the same cost.
 
 Preparing them is part of the cost: on the machine on which the numbers of steps were set, it takes
 4 and 11 of some 45 processor-seconds.
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from reasoning_from_scratch.ch08 import judge
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.own_policy import Policy
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.run.own_policy import Policy
-from reasoning_from_scratch.tasks.problem_sets import load_problems
+from rfs.tasks.problem_sets import load_problems
 
 
 def solved_sometimes() -> list[Problem]:

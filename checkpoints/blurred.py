@@ -8,7 +8,7 @@ It trains tiny-base for a few more minutes, on solutions in which two things are
     one line in five         asks the calculator: <<18 * 7 =126>>, not 18 * 7 = 70 + 56 = 126
 
 Sums and differences stay unchanged, and the lines that ask are random, so nothing here says where
-asking is of use. ch07/asking.py tests whether GRPO finds that out.
+asking is of use. studies/asking.py tests whether GRPO finds that out.
 """
 
 import random
@@ -24,13 +24,13 @@ from four_ways import Piece
 from pretrain import IGNORED, Stage, digit_ids, lines_of, padded, start_log, train_stage
 from torch import Tensor
 
-from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.tasks.environments.calculator import calculated
 from reasoning_from_scratch.tiny.world import WORKED_START, tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
+from rfs.commands.cli import run_script
+from rfs.tasks.environments.calculator import calculated
 
 FIRST_PROBLEM = 2_000_000  # after those that tiny-base has seen
 ASKED = 1 / 5

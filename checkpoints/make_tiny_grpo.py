@@ -13,17 +13,17 @@ import shutil
 import sys
 from pathlib import Path
 
-from reasoning_from_scratch.commands.cli import with_home
-from reasoning_from_scratch.commands.plot import plot_runs
-from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.report import write_run_report
-from reasoning_from_scratch.report.iteration import page_and_name
-from reasoning_from_scratch.report.picture_files import save_picture
-from reasoning_from_scratch.report.run_files import read_run
-from reasoning_from_scratch.report.ways import train_answers, ways_over_time
-from reasoning_from_scratch.report.ways_picture import draw_all_ways
 from reasoning_from_scratch.text import as_lines, read_lines
+from rfs.commands.cli import with_home
+from rfs.commands.plot import plot_runs
+from rfs.commands.quickstart import QuickstartOptions, quickstart
+from rfs.report import write_run_report
+from rfs.report.iteration import page_and_name
+from rfs.report.picture_files import save_picture
+from rfs.report.run_files import read_run
+from rfs.report.ways import train_answers, ways_over_time
+from rfs.report.ways_picture import draw_all_ways
 
 # --longer or not -> (target folder, steps between the pages that are kept)
 TARGETS = {

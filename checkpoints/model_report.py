@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from reasoning_from_scratch.commands.cli import run_script
+from answer_grader.calculations import arithmetic
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.grading.calculations import arithmetic
 from reasoning_from_scratch.problems import Problem, render_prompt
-from reasoning_from_scratch.report.pages import as_percent
-from reasoning_from_scratch.report.ways import Answered, WayFigures, by_way, evaluated_answers
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS, WAYS
 from reasoning_from_scratch.tiny.world import WORKED_START
+from rfs.commands.cli import run_script
+from rfs.evaluation.evaluate import EvalResult, evaluate, open_model
+from rfs.report.pages import as_percent
+from rfs.report.ways import Answered, WayFigures, by_way, evaluated_answers
+from rfs.tasks.problem_sets import load_problems
 
 SETS = ("tiny-test", "tiny-longer")
 START, END = (

@@ -17,14 +17,14 @@ import torch
 from pretrain import IGNORED, Stage, initialize, padded, start_log, train_stage
 from torch import Tensor
 
-from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.tasks.environments.guess import Guess
 from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
+from rfs.commands.cli import run_script
+from rfs.tasks.environments.guess import Guess
 
 TOKENIZER = Path(__file__).parent / "tiny-base" / "tokenizer.json"
 # A quarter of tiny-base's weights: the game is small, and a step of training should be quick.

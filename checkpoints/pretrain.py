@@ -27,7 +27,6 @@ from tiny_tokenizer import book_chat_template, train_tokenizer
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.muon import MuonAdamW
@@ -36,6 +35,7 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.world import tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, END_OF_TURN, Qwen3Tokenizer
+from rfs.commands.cli import run_script
 
 # `rfs train` draws from the first problems of the train split; pre-training from those after it.
 FIRST_PROBLEM = 1_000_000

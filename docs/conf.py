@@ -18,7 +18,7 @@ from docutils import nodes
 from sphinx.addnodes import download_reference, pending_xref
 from sphinx.util.osutil import relative_uri
 
-from reasoning_from_scratch.commands.playground import engine_of
+from rfs.commands.playground import engine_of
 
 ROOT = Path(__file__).resolve().parents[1]
 ADDRESS = re.search(r'^Repository = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.M)
@@ -30,9 +30,10 @@ author = ""  # otherwise Sphinx names one on every page
 root_doc = "index"
 include_patterns = """
     index.md README.md CHANGELOG.md CONTRIBUTING.md ch0*/*.ipynb ch0*/README.md
-    ch08/probes.md ch08/adapter/README.md docs/*.md docs/playground/README.md benchmarks/README.md
+    ch08/probes.md ch08/adapter/README.md docs/*.md docs/playground/README.md
+    benchmarks/README.md studies/README.md
     checkpoints/README.md checkpoints/tiny-*/README.md
-    reasoning_from_scratch/grading/README.md tests/faults/README.md
+    answer_grader/README.md tests/faults/README.md
 """.split()
 exclude_patterns = [".*", "runs", "book"]
 
@@ -80,14 +81,14 @@ BOX = """
 """
 NOTEBOOK = """\
 These outputs were computed earlier and stored. To change a cell and see what happens, open the
-notebook in [your clone of the repository](/README.md#the-first-minute):
+notebook in [your clone of the repository](/README.md#run-it):
 
 ```bash
 uv run --extra notebook jupyter lab --notebook-dir . {path}
 ```"""
 PAGE = """\
 Commands on this page are for a terminal in
-[your clone of the repository](/README.md#the-first-minute)."""
+[your clone of the repository](/README.md#run-it)."""
 
 
 def say_how_to_run(app, docname, source):
@@ -163,7 +164,7 @@ def copy_explorables(app, error):
     "Try it". They take scripts from the playground, and here chapters are pages."""
     if error:
         return
-    folder, playground = Path(app.outdir, EXPLORABLES), "reasoning_from_scratch/playground"
+    folder, playground = Path(app.outdir, EXPLORABLES), "rfs/playground"
     shutil.copytree(ROOT / EXPLORABLES, folder, dirs_exist_ok=True)
     for page in folder.glob("*.html"):
         text = page.read_text("utf-8").replace(".ipynb", ".html")
@@ -202,7 +203,7 @@ def write_texts(app, error):
 def describe_pictures(app, doctree):
     """A notebook's picture is described by its section and by the function that drew it."""
     about = {}
-    for file in sorted([*ROOT.glob("ch0*/*.py"), *ROOT.glob("reasoning_from_scratch/report/*.py")]):
+    for file in sorted([*ROOT.glob("ch0*/*.py"), *ROOT.glob("rfs/report/*.py")]):
         about |= docstrings(file.read_text("utf-8"))
     for cell in doctree.findall(nodes.container):
         if cell.get("nb_element") != "cell_code":

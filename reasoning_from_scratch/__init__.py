@@ -18,20 +18,18 @@ DISTRIBUTION = "rlvr-from-scratch"
 # What notebooks and scripts need most, and the module that has it. Imported only on first use:
 # `rfs --help` must not wait for torch.
 _LIVES_IN = {
-    "train": "run.start",
     "TrainConfig": "config",
-    "configure": "run.options",
-    "Policy": "run.own_policy",
+    "Policy": "own_policy",
     "Problem": "problems",
     "Rollout": "sampling",
     "Sampling": "config",
     "generate": "fast.engine",
-    "evaluate": "evaluation.evaluate",
-    "grade_answer": "grading",
+    "evaluate": "accuracy",
+    "grade_answer": "rewards",
     "grader": "rollouts",
     "greedy": "sampling",
     "load_model_and_tokenizer": "files.weights",
-    "load_problems": "tasks.problem_sets",
+    "load_problems": "problem_sets",
     "resolve_device": "fast.device",
     "set_advantages": "trainer",
 }
@@ -57,6 +55,8 @@ def name_of_the_book(name: str) -> object:
 
 
 def _forwarded(name: str, lives_in: dict[str, str], asked: str) -> object:
+    if name in ("train", "configure"):
+        raise AttributeError(f"runs have moved to the package rfs: from rfs import {name}")
     if name not in lives_in:
         raise AttributeError(f"module {asked!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{lives_in[name]}"), name)

@@ -1,7 +1,5 @@
-"""`python -m reasoning_from_scratch train ...` is `rfs train ...`, for torchrun too."""
+"""The program has moved to the package rfs."""
 
 import sys
 
-from reasoning_from_scratch.commands.cli import main
-
-sys.exit(main())
+sys.exit("the program is `rfs`: python -m rfs (or torchrun -m rfs) in place of this module")

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import torch
 
-from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
-from reasoning_from_scratch.files.weights import (  # noqa: F401  3.2
-    load_model_and_tokenizer,
-    load_tokenizer_only,
-)
-from reasoning_from_scratch.grading import (  # noqa: F401  3.4 to 3.6
+from answer_grader import (  # noqa: F401  3.4 to 3.6
     extract_final_candidate,
     get_last_boxed,
     grade_answer,
     sympy_parser,
 )
-from reasoning_from_scratch.grading.comparing.comparison import same_answer
-from reasoning_from_scratch.grading.limits import MAX_CHARS, TooBig, Unparsed
-from reasoning_from_scratch.grading.reading.statements import parse
+from answer_grader.comparing.comparison import same_answer
+from answer_grader.limits import MAX_CHARS, TooBig, Unparsed
+from answer_grader.reading.statements import parse
+from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
+from reasoning_from_scratch.files.weights import (  # noqa: F401  3.2
+    load_model_and_tokenizer,
+    load_tokenizer_only,
+)
+from reasoning_from_scratch.problem_sets import load_math500_test  # noqa: F401  3.8
 from reasoning_from_scratch.problems import render_prompt  # noqa: F401  3.7
-from reasoning_from_scratch.tasks.problem_sets import load_math500_test  # noqa: F401  3.8
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # 3.3 Generating a text

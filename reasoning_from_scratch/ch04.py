@@ -7,11 +7,11 @@ from collections import Counter
 
 import torch
 
+from answer_grader import extract_final_candidate
 from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache, switch_to_evaluation
 from reasoning_from_scratch.ch03 import text_of_stream
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import fast_cut
-from reasoning_from_scratch.grading import extract_final_candidate
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
 # 4.3 Any generator

@@ -16,27 +16,17 @@ from pathlib import Path
 import requests
 import torch
 
+from reasoning_from_scratch import problem_sets
 from reasoning_from_scratch.advantages import zscore  # 6.7
 from reasoning_from_scratch.ch02 import switch_to_evaluation
 from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, render_prompt
 from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
-from reasoning_from_scratch.evaluation.scores import pass_at_k  # noqa: F401  the exercises
 from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.files.disk import replacing, write_whole
-from reasoning_from_scratch.files.downloads import GRPO_CHECKPOINTS  # noqa: F401  6.12
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
-from reasoning_from_scratch.report.metrics import RIGHT, TOKENS  # noqa: F401  6.11
-from reasoning_from_scratch.report.ways import (  # noqa: F401  6.4, 6.11
-    Answered,
-    by_way,
-    evaluated_answers,
-)
 from reasoning_from_scratch.rollouts import problem_index
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.tasks import problem_sets
-from reasoning_from_scratch.tiny.ways import way_of  # noqa: F401  6.11
-from reasoning_from_scratch.tiny.world import WORKED_START  # noqa: F401  6.3
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # 6.4 The training problems

@@ -3,9 +3,6 @@
 7.1 what to watch: advantages, entropy, curves · 7.2 log-probabilities token by token
 7.3 the loop of chapter 6 with ratio, clip, several passes and KL · 7.4 a format reward
 (The clip, the KL estimate and the averages that it combines are in losses.py.)
-
-This chapter's notebooks import from here what they do not build themselves; the imports below say
-where each name lives.
 """
 
 import copy
@@ -18,46 +15,18 @@ import torch
 import torch.nn.functional as F
 from matplotlib.ticker import MaxNLocator
 
-from reasoning_from_scratch.advantages import mean_centered, zscore  # noqa: F401
+from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.ch06 import draw_rollouts, mark_rollouts, pick_problems
 from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.downloads import is_web_page
-from reasoning_from_scratch.logprobs import padded_logprobs  # noqa: F401  ch07_turns
-from reasoning_from_scratch.losses import (  # noqa: F401
-    AGGREGATES,
-    Loss,
+from reasoning_from_scratch.losses import (
     aggregate,
     kl_estimate,
-    policy_loss,
     ppo,
 )
-from reasoning_from_scratch.problems import problem_prompt  # noqa: F401  ch07_turns
-from reasoning_from_scratch.recipes import RECIPES  # noqa: F401
-from reasoning_from_scratch.report.metrics import (  # noqa: F401
-    ENTROPY,
-    GRADIENT_NORM,
-    REWARD,
-    RIGHT,
-    TOKENS,
-)
-from reasoning_from_scratch.report.run_files import read_run  # noqa: F401
-from reasoning_from_scratch.report.ways import train_answers  # noqa: F401
 from reasoning_from_scratch.rewards import END_THINK_TOKEN_ID, THINK_TOKEN_ID  # noqa: F401
 from reasoning_from_scratch.rollouts import make_batch, micro_batches
-from reasoning_from_scratch.tasks.environments.calculator import Calculator  # noqa: F401
-from reasoning_from_scratch.tasks.environments.conversation import (  # noqa: F401
-    Conversation,
-    Environment,
-)
-from reasoning_from_scratch.tasks.environments.guess import Guess  # noqa: F401
-from reasoning_from_scratch.tasks.judge import judge_of  # noqa: F401
-from reasoning_from_scratch.tiny.guessing import guess_problem  # noqa: F401
-from reasoning_from_scratch.trainer import (  # noqa: F401
-    on_policy_rollouts,
-    set_advantages,
-    train_step,
-)
 
 # 7.1 What to watch
 

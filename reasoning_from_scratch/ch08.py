@@ -25,18 +25,17 @@ import requests
 import torch
 import torch.nn.functional as F
 
+from answer_grader import grade_answer
 from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.ch05 import answer_token_ids
-from reasoning_from_scratch.ch06 import evaluation_mode, pick_problems  # noqa: F401
+from reasoning_from_scratch.ch06 import evaluation_mode
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import replacing, write_whole
 from reasoning_from_scratch.files.downloads import download_file, download_qwen3_small
-from reasoning_from_scratch.files.hub_models import kept_smollm2  # noqa: F401  8.6
-from reasoning_from_scratch.grading import grade_answer
-from reasoning_from_scratch.problems import render_prompt, told_prompt, with_prompt  # noqa: F401
-from reasoning_from_scratch.rollouts import told_rollouts, worked_rollout  # noqa: F401
-from reasoning_from_scratch.tasks.problem_sets import file_rows
+from reasoning_from_scratch.problem_sets import file_rows
+from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.rollouts import told_rollouts
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 
 # What the notebook builds

@@ -1,25 +1,11 @@
-"""TrainConfig: every choice of a training run, in parts. One field, one line of help.
+"""TrainConfig: every choice of the loop, in parts. One field, one line of help.
 
 A TrainConfig inherits from all of its parts. A function that reads one part says so in its
-signature, `config: Loss`; one that reads several takes the whole. Other commands use the same
-parts. run/options.py fills in what a recipe, a model or the command line sets, and
-run/option_checks.py refuses what cannot work. None of them needs torch, so a mistyped option is
-refused immediately.
+signature, `config: Loss`; one that reads several takes the whole.
 """
 
-import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
-
-from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problems import check_prompt, is_in_file
-from reasoning_from_scratch.stops import stop_text
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from typing import Literal, get_args
 
 Schedule = Literal["constant", "linear", "cosine"]
 Advantage = Literal["zscore", "mean", "leave-one-out", "maxrl"]
@@ -35,65 +21,9 @@ CLIPPING = ("ppo", "cispo", "gspo")
 
 
 @dataclass
-class Run:
-    """What is trained, and where the run is stored."""
+class Steps:
+    """How many steps, and how many problems at each."""
 
-    model: str = "tiny-base"
-    """Start from this model: tiny-base, smollm2, qwen-0.5b, OWNER/NAME, a folder, a file, a run or
-    RUN@SAVE. A LoRA folder, such as a run's adapter/, is loaded on top of its base model."""
-    load_checkpoint_path: str | None = None
-    """Load the current weights of this checkpoint or run, and nothing else."""
-    kl_reference: str | None = None
-    """Compare with this model in the KL penalty (default: the trained model at its start)."""
-    kl_solution: bool = False
-    """Show the reference model each problem's solution: even the same model can then teach."""
-    kl_schedule: Schedule = "constant"
-    """Keep kl-coef constant, or let it fall to 0 over the run."""
-    recipe: str = "grpo"
-    """Train with this row of `rfs recipes`, or your own, FILE.py:NAME; flags override the row."""
-    smoke: bool = False
-    """Run only two small steps, to see within two minutes that everything works here."""
-    preflight: bool = True
-    """Before the first step, check briefly whether this model can learn from these problems."""
-    log_path: str | None = None
-    """Write the run into this folder (default: runs/RECIPE-MODEL-TIME)."""
-    resume: str | None = None
-    """Continue the run in this folder, with its model, LoRA and optimizer."""
-    overwrite: bool = False
-    """Delete a run that is already in the folder, once the new one is sure to start."""
-
-
-@dataclass
-class Asking:
-    """How a problem is presented to the model."""
-
-    prompt: str | None = None
-    """Ask a problem this way: book, question, chat, plain, nanochat, or as in a FILE that has
-    {problem} in it, alone (plain:FILE) or in the chat template, chat:FILE (default: by the set)."""
-    stop: str | None = None
-    """Also end an answer at this text, such as "\\n\\n" or "Question:" for a base model."""
-
-    def check_asking(self) -> None:
-        """Refuses what cannot be asked that way, before a model is loaded."""
-        if self.prompt is not None:
-            check_prompt(self.prompt)
-        if self.stop is not None:
-            stop_text(self.stop)
-
-
-@dataclass
-class Problems(Asking):
-    """Which problems, how they are presented, and how many steps of them."""
-
-    problems: str | None = None
-    """Train on this problem set (default: tiny, or math-train), your own FILE.jsonl or
-    FILE.py:FUNCTION, hf:OWNER/NAME, or gym:TASK."""
-    data_path: str | None = None
-    """Read the training problems from this file, instead of a download."""
-    problem_limit: int | None = None
-    """Use only the first N training problems (default: all)."""
-    few_shot: int = 0
-    """Show the first N problems of the set, solved, before each question."""
     steps: int = 100
     """Train for this many steps."""
     problems_per_step: int = 8
@@ -152,7 +82,7 @@ class Sampling(Turns, Drawing):
     keep_sampling_mask: bool | None = None
     """Train on the distribution as top-p and top-k cut it (default: yes if they cut)."""
     sample_rows: int = 64
-    """Rollouts sampled in parallel; lower it when sampling runs out of memory."""
+    """Sample this many rollouts in parallel; lower it when sampling runs out of memory."""
     sampling_weights: Literal["same", "int8"] = "same"
     """Sample rollouts with the same weights that are trained, or with a copy in 8 bits: on a CPU
     faster, unless the model is small, and a little off; evaluations never do."""
@@ -203,13 +133,17 @@ class Loss:
     k3)."""
     kl_coef: float = 0.0
     """Multiply the KL penalty by this; with kl=reward, that is a sum over the answer's tokens."""
+    kl_schedule: Schedule = "constant"
+    """Keep kl-coef constant, or let it fall to 0 over the run."""
+    kl_solution: bool = False
+    """Show the reference model each problem's solution: even the same model can then teach."""
     kl_discount_factor: float = 0.0
     """With kl=token, give a token the later tokens' penalties too, discounted by this per token."""
     kl_importance_weighted: bool = False
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
     truncate_importance: float | None = None
-    """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips, or
-    if it samples in 8 bits and the loss clips or is reinforce)."""
+    """Cap the weight p_start / p_sampler at this (default: 2 if the sampler lags and the loss
+    clips, or if it samples in 8 bits and the loss clips or is reinforce)."""
     mask_importance: float | None = None
     """Instead of a cap, give weight 0 to tokens whose weight p_start / p_sampler exceeds this."""
     importance_level: Literal["token", "sequence"] = "token"
@@ -289,25 +223,6 @@ class Optim:
 
 
 @dataclass
-class Scale:
-    """How many processes share the work, and how far sampling may run ahead of training."""
-
-    shard: Literal["none", "fsdp"] = "none"
-    """Under torchrun, fsdp keeps a slice of weights, gradients and optimizer on each rank."""
-    num_minibatches: int = 1
-    """Stream a substep in this many parts: each is trained on while the others are sampled."""
-    max_steps_off_policy: int = 0
-    """Let a parallel sampler lag this many steps behind; 0 takes turns, with bit-identical
-    repeats."""
-    sampler: Literal["local", "ray"] = "local"
-    """Sample in this process, or with actors of Ray, here or on many machines (extra: ray)."""
-    num_samplers: int = 2
-    """Start this many Ray actors; each holds the model and samples a part of every step."""
-    ray_address: str | None = None
-    """Use the running Ray cluster at HOST:PORT (default: start Ray on this machine)."""
-
-
-@dataclass
 class Device:
     """Where a model is stored, and in which number format."""
 
@@ -328,128 +243,12 @@ class Memory(Device):
     """Compile the training pass with torch.compile and, on a GPU, the decoding steps."""
 
 
-@dataclass
-class Records:
-    """What is evaluated, saved and reported."""
-
-    eval_every: int | None = None
-    """Evaluate after every N steps; 0 never does (default: at both ends if --eval-... is given)."""
-    eval_problems: Sequence[str] | None = None
-    """Evaluate on these problem sets, the main one first (default: those of --problems)."""
-    eval_limit: int = 100
-    """Evaluate on this many problems of each set."""
-    eval_samples: int = 1
-    """Draw this many answers per problem at evaluation: 1 uses greedy decoding, more are sampled
-    for pass@k."""
-    evaluators: Sequence[str] | None = None
-    """Also run your FILE.py:FUNCTION(model, tokenizer) -> {name: number} at each evaluation."""
-    save_every: int = 0
-    """Save weights and optimizer after every N steps; the last step is always saved."""
-    rolling_every: int = 0
-    """Save after every N steps, and keep only the newest of these saves."""
-    keep_last: int = 0
-    """Keep only the last N of the --save-every saves; 0 keeps all."""
-    report_every: int = 10
-    """Answer the probe problems and write a new report.html after every N steps; 0 does so only at
-    the end."""
-    num_groups_to_log: int = 4
-    """Write N groups in full to each step's page, mixed ones first; 0 writes no pages."""
-    iteration_folders: bool = False
-    """Give each step's files a second name, in iteration_NNNNNN/, as Tinker's viewers expect."""
-    compute_post_kl: bool = False
-    """Measure the gap from the sampler's record to the policy after a step (kl_pre_post_v1, v2)."""
-    stop_on_alarm: bool = False
-    """End the run, after a save, when a health alarm goes off."""
-    wandb: str | None = None
-    """Also log to this Weights & Biases project (extra: wandb)."""
-    trackio: str | None = None
-    """Also log to this Trackio project, which `trackio show` opens (extra: trackio)."""
-    tensorboard: bool = False
-    """Also write the data for TensorBoard, to the run's folder tensorboard (extra: tensorboard)."""
-
-    def __post_init__(self) -> None:
-        """One name is a list of one."""
-        for name in ("eval_problems", "evaluators"):
-            if isinstance(value := getattr(self, name), str):
-                setattr(self, name, [value])
-
-
 # A dataclass lists the fields of its last base first.
 @dataclass
-class TrainConfig(Records, Memory, Scale, Optim, Updates, Loss, Rewards, Sampling, Problems, Run):
-    """Every choice of a training run."""
-
-    # The fields that were named, on a command line or in `configure`; None: created directly.
-    given: frozenset[str] | None = field(default=None, repr=False, compare=False)
+class TrainConfig(Memory, Optim, Updates, Loss, Rewards, Sampling, Steps):
+    """Every choice of the loop."""
 
     @property
     def train_temperature(self) -> float:
         """Temperature of sampling, or another if given; 1 for solutions, which are not sampled."""
         return self.logprob_temperature or (1.0 if self.is_supervised else self.temperature)
-
-    def requested(self) -> set[str]:
-        """The fields that were given a value other than their default. Giving a default requests
-        nothing: it may only undo what a recipe sets."""
-        default = TrainConfig()
-        every = [item.name for item in dataclasses.fields(self) if item.name != "given"]
-        named = every if self.given is None else self.given
-        return {name for name in named if getattr(self, name) != getattr(default, name)}
-
-
-PARTS = (Run, Problems, Sampling, Rewards, Loss, Updates, Optim, Scale, Memory, Records)
-AnyConfig = TypeVar("AnyConfig", bound="DataclassInstance")
-
-# Fields of earlier versions that only repeated what others say.
-FORMER = {"loss_fn"}
-
-
-def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
-    """A copy with some fields changed; an unknown field is an error that names the nearest."""
-    names = [item.name for item in dataclasses.fields(config)]
-    for name in changes:
-        if name not in names:
-            raise unknown_name(f"field of {type(config).__name__}", name, names)
-    if isinstance(config, TrainConfig) and config.given is not None:
-        changes = {"given": config.given | changes.keys()} | changes
-    return dataclasses.replace(config, **changes)
-
-
-def part_of(config: object, part: type[AnyConfig], **changes: Any) -> AnyConfig:
-    """The fields of `part` that `config` has, with some changed."""
-    names = [item.name for item in dataclasses.fields(part) if hasattr(config, item.name)]
-    return part(**{name: getattr(config, name) for name in names} | changes)
-
-
-def to_json(config: TrainConfig) -> dict[str, Any]:
-    values = dataclasses.asdict(config)
-    del values["given"]
-    return values
-
-
-def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> TrainConfig:
-    """The configuration of a saved run; keys that are not fields (versions, ...) are ignored."""
-    kinds = get_type_hints(TrainConfig)
-    del kinds["given"]
-    known = {key: value for key, value in values.items() if key in kinds}
-    for key, value in known.items():
-        if not fits(value, kinds[key]):
-            raise UserError(
-                f"{origin}: this version does not know {key} {value!r}; use the version "
-                "that wrote it, or correct the value"
-            )
-    return TrainConfig(**known)
-
-
-def fits(value: Any, kind: Any) -> bool:
-    """Whether it is a value of that type, for the types that fields have."""
-    if get_origin(kind) in (Union, UnionType):
-        options = get_args(kind)
-        words = any(get_origin(option) is Literal for option in options)
-        if words and str in options and is_in_file(value):  # a word, or FILE.py:FUNCTION
-            return True
-        return any(fits(value, option) for option in options if not (words and option is str))
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if kind in (int, float):
-        return type(value) in (int, kind)
-    return isinstance(value, get_origin(kind) or kind)

@@ -8,8 +8,8 @@ box), so `conditional` counts the parts about format only if the answer is corre
 import math
 from collections.abc import Iterable, Sequence
 
+from answer_grader import get_last_boxed, grade_answer, parses
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.grading import get_last_boxed, grade_answer, parses
 
 THINK_TOKEN_ID = 151667  # <think>
 END_THINK_TOKEN_ID = 151668  # </think>

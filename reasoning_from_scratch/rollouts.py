@@ -263,7 +263,7 @@ def sample_groups(
     tokenizer,
     problems: Sequence[Problem],
     config: Sampling,
-    step: int,
+    step: int = 0,
     places: Sequence[int] | None = None,
     version: int | None = None,
     engine: SamplingEngine = PLAIN_ENGINE,

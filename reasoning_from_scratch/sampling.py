@@ -639,7 +639,7 @@ def generate_each(
     check_request(model, prompts, sampling)
     if sampling.is_answered and engine.partner is None:
         what = "calculator" if sampling.calculator else "environment"
-        raise UserError(f"{what} needs an engine with partners: pass FAST.equipped(...)")
+        raise UserError(f"{what} needs an engine with partners, as rfs.Policy has")
     streams = [(0, i) for i in range(len(prompts))] if streams is None else streams
     if len(streams) != len(prompts):
         raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")

@@ -14,7 +14,7 @@ import math
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -54,6 +54,7 @@ from reasoning_from_scratch.rollouts import (
 )
 
 Numbers = dict[str, float | None]  # what a step reports, as optim/*
+Config = TypeVar("Config", bound=TrainConfig)  # of a run, which has more
 
 
 class Observer(Protocol):
@@ -333,7 +334,7 @@ def schedule_factor(schedule: Schedule, done: float) -> float:
     return 1.0
 
 
-def with_kl_coef(config: TrainConfig, step: int) -> TrainConfig:
+def with_kl_coef(config: Config, step: int) -> Config:
     """The configuration with the kl_coef that its schedule gives for this step."""
     if config.kl_schedule == "constant":
         return config

@@ -7,11 +7,11 @@ from typing import Any
 
 from measuring import kept
 
-from reasoning_from_scratch.files.saved_models import STATES
-from reasoning_from_scratch.run.checkpoints import Checkpoints
-from reasoning_from_scratch.run.options import configure, resumed_config
-from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.run.study import refuse_other_settings, run_to_end
+from rfs.files.saved_models import STATES
+from rfs.run.checkpoints import Checkpoints
+from rfs.run.options import configure, resumed_config
+from rfs.run.start import train
+from rfs.run.study import refuse_other_settings, run_to_end
 
 
 def run(settings: dict[str, Any], folder: Path) -> dict[str, float]:

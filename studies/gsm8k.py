@@ -52,15 +52,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.config import TrainConfig
+from answer_grader import get_last_boxed
 from reasoning_from_scratch.errors import UserError, check_names
 from reasoning_from_scratch.files.model_names import is_name
-from reasoning_from_scratch.files.tables import read_table, replace_rows
-from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.problems import Problem, with_prompt
-from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.run.own_policy import Policy
+from rfs.commands.cli import run_script
+from rfs.config import RunConfig
+from rfs.files.tables import read_table, replace_rows
+from rfs.own_policy import Policy
+from rfs.run.options import configure, resolved
 
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))
@@ -395,7 +395,7 @@ def estimate(options: Options) -> str:
     trial = Trial(options, "grpo", 0, RATES["grpo"][0])
     prompt = prompt_in(folder_of(options) / "smoke", BEST)
     settings = practice(trial, prompt, problems_per_step=TRIED)
-    config: TrainConfig = resolved(configure(**settings))
+    config: RunConfig = resolved(configure(**settings))
     policy = Policy.load(options.model, config)
     policy.tokenizer.end_answers_at("\n")
     shown = with_prompt(split()[2][:TRIED], prompt, policy.tokenizer)

@@ -17,10 +17,10 @@ from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.tasks.problem_sets import kept_apart
 from reasoning_from_scratch.text import as_lines, read_lines
+from rfs.own_policy import Policy
+from rfs.tasks.problem_sets import kept_apart
 
 CHUNK = 16  # problems, with four answers each: as many rows as are sampled side by side
 # Answers to learn from are drawn at 0.7, as in ReST-EM (Singh et al. 2023, arXiv:2312.06585): a

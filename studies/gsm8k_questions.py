@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from reasoning_from_scratch import load_problems
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.run.own_policy import Policy
+from rfs import load_problems
+from rfs.own_policy import Policy
 
 SHOWN = 4  # the first training problems, solved, are in the prompt and in no measurement
 HELD_BACK = 200  # training problems that nothing is trained on: here the settings are chosen

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from measuring import LAST_NUMBER
 
-from reasoning_from_scratch.evaluation.paired import paired
+from rfs.evaluation.paired import paired
 
 HEADER = (
     "model", "arm", "seeds", "greedy", "minus best prompt", "minus grpo", "at temperature 1",

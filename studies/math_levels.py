@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from reasoning_from_scratch import load_problems
-from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import check_names
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.text import as_lines
+from rfs import load_problems
+from rfs.commands.cli import run_script
+from rfs.files.tables import read_table, replace_rows
 
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from reasoning_from_scratch import load_problems
-from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
-from reasoning_from_scratch.evaluation.scores import majority_share
+from answer_grader import get_last_boxed
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.files.tables import replace_rows
-from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.problems import Problem, prompt_of
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.scores import majority_share
+from rfs import load_problems
+from rfs.evaluation.evaluate import EvalResult, evaluate
+from rfs.files.tables import replace_rows
+from rfs.own_policy import Policy
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "ch06"))
+sys.path.append(str(Path(__file__).resolve().parent))
 from real_model import perplexity  # noqa: E402
 
 SAMPLED_HELD_BACK = 50  # held-back problems that are answered eight times

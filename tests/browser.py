@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from reasoning_from_scratch.commands.playground import rounded
+from rfs.commands.playground import rounded
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run "

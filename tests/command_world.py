@@ -8,8 +8,8 @@ from pathlib import Path
 
 from toy import toy_model, toy_problems, toy_tokenizer
 
-from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.files.weights import load_state, save_hf_folder
+from rfs.commands import cli
 
 # Small, but with saves of every kind.
 SHORT = (

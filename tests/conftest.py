@@ -63,36 +63,36 @@ SLOWEST_FIRST = """
     ch07/ch07_museum.ipynb
     ch07/ch07_laboratory.ipynb
     ch07/ch07_turns.ipynb
-    tests/commands/test_playground.py
-    tests/commands/test_book.py
-    tests/scale/test_ray_rollouts.py
+    tests/program/commands/test_playground.py
+    tests/program/commands/test_book.py
+    tests/program/scale/test_ray_rollouts.py
     tests/test_combinations.py
-    tests/scale/test_ranks.py
+    tests/program/scale/test_ranks.py
     tests/book/test_reasoning_stages.py
     tests/studies/test_gsm8k.py
     tests/book/test_gpu_gate.py
     tests/fast/test_arm.py
     tests/fast/test_decode_library.py
-    tests/run/test_study.py
-    tests/run/test_memory.py
+    tests/program/run/test_study.py
+    tests/program/run/test_memory.py
     ch07/ch07_solutions.ipynb
-    tests/serve/test_command.py
-    tests/serve/test_tinker.py
-    tests/serve/test_manners.py
+    tests/program/serve/test_command.py
+    tests/program/serve/test_tinker.py
+    tests/program/serve/test_manners.py
     tests/faults/test_disk.py
     tests/faults/test_kill.py
     tests/faults/test_corruption.py
     tests/files/test_weights.py
-    tests/scale/test_lag.py
+    tests/program/scale/test_lag.py
     tests/test_readmes.py
-    tests/run/test_option_checks.py
+    tests/program/run/test_option_checks.py
     tests/book/test_experiments.py
     tests/fast/test_compiled.py
     tests/fast/test_gpu.py
-    tests/commands/test_train.py
+    tests/program/commands/test_train.py
     tests/book/test_sources.py
     tests/faults/test_numbers.py
-    tests/scale/test_ray_start.py
+    tests/program/scale/test_ray_start.py
     tests/test_way_of_a_step.py
     tests/test_sampling.py
     tests/test_trainer.py
@@ -105,18 +105,18 @@ SLOWEST_FIRST = """
 # files, tests, and cells by their ids.
 RARELY_BROKEN = """
     tests/faults
-    tests/scale/test_ray_rollouts.py
-    tests/scale/test_ray_start.py
-    tests/scale/test_ranks.py
-    tests/commands/test_book.py
-    tests/commands/test_playground.py
+    tests/program/scale/test_ray_rollouts.py
+    tests/program/scale/test_ray_start.py
+    tests/program/scale/test_ranks.py
+    tests/program/commands/test_book.py
+    tests/program/commands/test_playground.py
     tests/fast/test_arm.py
     tests/fast/test_decode_library.py
     tests/fast/test_gpu.py
-    tests/tasks/test_all_gym_tasks.py
+    tests/program/tasks/test_all_gym_tasks.py
     tests/files/test_full_size.py
-    tests/run/test_study.py
-    tests/run/test_memory.py
+    tests/program/run/test_study.py
+    tests/program/run/test_memory.py
     tests/test_combinations.py
     tests/test_readmes.py
     tests/test_way_of_a_step.py
@@ -126,8 +126,8 @@ RARELY_BROKEN = """
     tests/book/test_sources.py
     tests/studies/test_gsm8k.py
     tests/book/test_gpu_gate.py::test_what_fails_hangs_or_dies_leaves_its_rows_and_the_next_part_runs
-    tests/commands/test_compare.py::test_a_comparison_in_two_processes
-    tests/commands/test_train.py::test_no_warning_from_start_to_report
+    tests/program/commands/test_compare.py::test_a_comparison_in_two_processes
+    tests/program/commands/test_train.py::test_no_warning_from_start_to_report
     ch06/ch06_main.ipynb
     ch06/ch06_solutions.ipynb
     ch07/ch07_main.ipynb
@@ -182,12 +182,17 @@ def pytest_runtest_makereport():
 # A page's nine charts take longer to draw than the toy model to train, and every run writes a page.
 # Here they are drawn; elsewhere no test looks at them, and a page has all but the curves in it.
 # (What runs in another process draws them everywhere, and the lines of the charts are made.)
-DRAWN = ("tests/report/", "tests/commands/", "tests/faults/test_hostile", "tests/faults/test_num")
+DRAWN = (
+    "tests/program/report/",
+    "tests/program/commands/",
+    "tests/faults/test_hostile",
+    "tests/faults/test_num",
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def charts_are_drawn_where_they_are_seen():
-    from reasoning_from_scratch.report import curves
+    from rfs.report import curves
 
     as_svg = curves.as_svg
 

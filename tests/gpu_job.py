@@ -15,18 +15,18 @@ import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch import ch02, ch04, ch06, ch07
-from reasoning_from_scratch.commands.chat import stream
-from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import Decoder
 from reasoning_from_scratch.fast.device import parity_problem
-from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.files import tensor_files
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
-from reasoning_from_scratch.run import start
-from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.sampling import Sampling, SamplingEngine, generate
+from rfs.commands.chat import stream
+from rfs.engine import FAST
+from rfs.evaluation.evaluate import evaluate
+from rfs.run import start
+from rfs.run.options import resumed_config
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]
 RUNS = {

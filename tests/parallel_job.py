@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from toy import LETTERS, toy_config, toy_world, train
 
-from reasoning_from_scratch.commands.cli import guarded
-from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.run import training_run
-from reasoning_from_scratch.run.options import resumed_config
+from rfs.commands.cli import guarded
+from rfs.config import RunConfig
+from rfs.run import training_run
+from rfs.run.options import resumed_config
 
 
-def job_config(folder: Path, **changes) -> TrainConfig:
+def job_config(folder: Path, **changes) -> RunConfig:
     values = {
         "steps": 10,
         "problems_per_step": 5,

@@ -6,10 +6,10 @@ import torch
 from toy import TOY_CONFIG
 
 from reasoning_from_scratch.fast.bursts import BurstBatch
-from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Sampling, generate
+from rfs.engine import FAST
 
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
 LLAMA_3 = {

@@ -7,12 +7,12 @@ import transformers
 from tokenizers import AddedToken, processors
 
 from reasoning_from_scratch.chat_templates import rendered
-from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import Problem, problem_prompt, sent_prompt, with_prompt
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of, stops_of
+from rfs.commands import cli
 from tests.conftest import build_tokenizer
 
 # Written for these tests, in the manner of the families.

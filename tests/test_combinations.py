@@ -16,17 +16,17 @@ import torch
 from small_model import PROMPTS, small_model, with_lora
 
 from reasoning_from_scratch import policy as policy_file
-from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import total_reward
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.trainer import chosen_groups, set_advantages, train_step
+from rfs.config import RunConfig
+from rfs.engine import FAST
+from rfs.run.options import configure, resolved
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CUTS = {"whole": {}, "top_p": {"top_p": 0.9}, "top_k": {"top_k": 5}}
@@ -56,7 +56,7 @@ TOLERANCE = {"float32": 2e-5, "bfloat16": 0.12}
 STEP = 0.05  # length of each update, whatever the gradient: some ratios leave their bounds
 
 
-def combination(recipe, cut, update, kl) -> TrainConfig:
+def combination(recipe, cut, update, kl) -> RunConfig:
     changes = CUTS[cut] | UPDATES[update] | KL[kl]
     if configure(recipe).train_rollouts:
         changes = changes | {"train_rollouts": 3}
@@ -348,7 +348,7 @@ def mismatch(recipe, dtype, cut, update, kl):
     return max(distances)
 
 
-# The others need solutions: tests/run/test_supervised.py, tests/test_opsd.py.
+# The others need solutions: tests/program/run/test_supervised.py, tests/test_opsd.py.
 OF_SAMPLES = [name for name in RECIPES if name not in ("sft", "opsd")]
 
 

@@ -7,24 +7,18 @@ import json
 
 import pytest
 
-from reasoning_from_scratch.config import (
-    PARTS,
-    Optim,
-    TrainConfig,
-    from_json,
-    replaced,
-    to_json,
-)
+from reasoning_from_scratch.config import Optim
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.options import configure
+from rfs.config import PARTS, RunConfig, from_json, replaced, to_json
+from rfs.run.options import configure
 
 
 def test_every_field_belongs_to_exactly_one_part():
     names = [field.name for part in PARTS for field in dataclasses.fields(part)]
-    every = {field.name for field in dataclasses.fields(TrainConfig)}
+    every = {field.name for field in dataclasses.fields(RunConfig)}
     assert set(names) == every - {"given"}
     assert len(set(names)) == len(names)
-    config = TrainConfig()
+    config = RunConfig()
     assert all(isinstance(config, part) for part in PARTS)
     for part in PARTS:  # whose defaults are those of the whole
         assert all(getattr(config, name) == value for name, value in vars(part()).items())
@@ -52,7 +46,7 @@ def test_json_round_trip():
 
 def test_a_run_of_a_version_that_had_loss_fn_is_read():
     values = {"loss_fn": "cispo", "objective": "cispo", "aggregate": "sum", "clip_high": 4.0}
-    assert from_json(values) == TrainConfig(objective="cispo", aggregate="sum", clip_high=4.0)
+    assert from_json(values) == RunConfig(objective="cispo", aggregate="sum", clip_high=4.0)
 
 
 def test_a_part_is_replaced_like_the_whole():

@@ -9,11 +9,11 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.tensor_files import read_json
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.lora import merged
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout
+from rfs.files.models import load_model_and_tokenizer
 
 
 @pytest.fixture(params=FAMILIES)

@@ -8,8 +8,8 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem, problem_prompt, told_prompt
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Rollout, grader, told_rollouts
-from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.trainer import prepared_update, sample_step, set_advantages, train_step
+from rfs.run.options import configure, resolved
 
 OPSD = RECIPES["opsd"].changes
 

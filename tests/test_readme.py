@@ -1,7 +1,8 @@
 """What README and the pages beside it say about the code is still so.
 
-`python tests/test_readme.py` writes README's map anew, and what needs the repository's address,
-the Colab buttons first of all, from pyproject.toml; while it has none there are no buttons.
+`python tests/test_readme.py` writes the map in docs/architecture.md anew, and what needs the
+repository's address, the Colab buttons first of all, from pyproject.toml; while it has none there
+are no buttons.
 """
 
 import ast
@@ -13,17 +14,17 @@ from pathlib import Path
 import pytest
 
 import reasoning_from_scratch
+import rfs
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "reasoning_from_scratch"
+BOOK, PROGRAM, GRADER = (ROOT / name for name in ("reasoning_from_scratch", "rfs", "answer_grader"))
+MAP = ROOT / "docs" / "architecture.md"
 LOOP = """
     qwen3 tokenizer problems sampling rewards advantages logprobs losses rollouts policy trainer
     recipes config
 """.split()
 PAGES = [
-    path
-    for pattern in ("*.md", "docs/*.md", "*/README.md", "reasoning_from_scratch/*/README.md")
-    for path in sorted(ROOT.glob(pattern))
+    path for pattern in ("*.md", "docs/*.md", "*/README.md") for path in sorted(ROOT.glob(pattern))
 ]
 NOTEBOOKS = sorted(ROOT.glob("ch0*/*.ipynb"))
 WITH_ADDRESS = [ROOT / "CITATION.cff", *sorted(ROOT.glob("ch0*/README.md")), *NOTEBOOKS]
@@ -64,39 +65,54 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_map_is_what_ls_shows():
-    assert shown_map(README) == package_map()
+    assert shown_map(text_of(MAP)) == house_map()
 
 
 def shown_map(text: str) -> str:
     return text.split("<!-- the map -->")[1].split("<!-- end of the map -->")[0].strip()
 
 
-def package_map() -> str:
-    """What `ls` shows of the package, the loop first, each with the first line of its docstring."""
-    rows = [("", "-- the loop, in the order in which to read it")]
-    rows += [(f"{name}.py", about(PACKAGE / f"{name}.py")) for name in LOOP]
-    rows += [("", "-- rooms around it")]
-    rooms = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
-    rows += [(f"{room.name}/", about(room / "__init__.py")) for room in rooms]
-    rows += [("", "-- the book, and what all may use")]
-    rest = sorted(set(PACKAGE.glob("*.py")) - {PACKAGE / f"{name}.py" for name in LOOP})
-    rows += [(path.name, about(path)) for path in rest]
+def house_map() -> str:
+    """What `ls` shows of the packages, the loop first; of each file the first line."""
+    loop = [BOOK / f"{name}.py" for name in LOOP]
+    chapters = sorted([*BOOK.glob("ch0*.py"), BOOK / "appendix_f.py", BOOK / "utils.py"])
+    rest = sorted(set(BOOK.glob("*.py")) - {*loop, *chapters})
+    shelves = {
+        "reasoning_from_scratch: the loop, in the order in which to read it": loop,
+        "its rooms": rooms_of(BOOK),
+        "what readers use, and what all may use": rest,
+        "the chapters' functions": chapters,
+        "answer_grader": [GRADER / "verdict.py"],
+        "rfs": [*rooms_of(PROGRAM), *sorted(PROGRAM.glob("*.py"))],
+    }
+    rows = []
+    for title, paths in shelves.items():
+        rows += [
+            ("", f"-- {title}"),
+            *((path.name + "/" * path.is_dir(), about(path)) for path in paths),
+        ]
     width = max(len(name) for name, _ in rows) + 2
     lines = [f"{name:<{width}}{text}" if name else text for name, text in rows]
     return "\n".join(["```text", *lines, "```"])
 
 
+def rooms_of(package: Path) -> list[Path]:
+    return sorted(path.parent for path in package.glob("*/__init__.py"))
+
+
 def about(path: Path) -> str:
     """The first line of a docstring: of a room's door, or of a module."""
+    path = path / "__init__.py" if path.is_dir() else path
     return ast.get_docstring(ast.parse(text_of(path))).splitlines()[0]
 
 
 def test_the_picture_shows_files_and_rooms_that_exist():
     picture = text_of(ROOT / "docs" / "architecture.svg")
     shown = " ".join(re.findall(r'class="file"[^>]*>([^<]*)<', picture)).split()
-    rooms = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
-    assert {name for name in shown if name.endswith("/")} == rooms
-    assert [name for name in shown if not (PACKAGE / name).exists()] == []
+    rooms = {f"{path.name}/" for package in (BOOK, PROGRAM) for path in rooms_of(package)}
+    assert {name for name in shown if name.endswith("/")} == {*rooms, "answer_grader/"}
+    for name in shown:
+        assert any((place / name).exists() for place in (ROOT, BOOK, PROGRAM)), name
 
 
 def test_what_the_changelog_sends_people_to_exists():
@@ -105,15 +121,15 @@ def test_what_the_changelog_sends_people_to_exists():
     names = [name for cell in targets for name in re.findall(r"`([\w.]+)`", cell)]
     assert names
     for name in names:
-        module = PACKAGE / name.replace(".", "/")
-        where, _, last = name.rpartition(".")
-        whole = module.with_suffix(".py").exists()
-        assert whole or hasattr(import_module(f"reasoning_from_scratch.{where}"), last), name
+        whole = name if name.startswith("rfs.") else f"reasoning_from_scratch.{name}"
+        where, _, last = whole.rpartition(".")
+        file = ROOT / whole.replace(".", "/")
+        assert file.with_suffix(".py").exists() or hasattr(import_module(where), last), name
 
 
-@pytest.mark.parametrize("name", reasoning_from_scratch._LIVES_IN)
-def test_what_a_script_needs_most_can_be_imported(name):
-    assert callable(getattr(reasoning_from_scratch, name))
+@pytest.mark.parametrize("package", [reasoning_from_scratch, rfs])
+def test_what_a_script_needs_most_can_be_imported(package):
+    assert all(callable(getattr(package, name)) for name in package._LIVES_IN)
 
 
 def address() -> str | None:
@@ -176,7 +192,6 @@ def test_the_address_is_that_of_pyproject_or_nowhere(path):
 
 
 if __name__ == "__main__":
-    README = README.replace(shown_map(README), package_map())
-    (ROOT / "README.md").write_text(README, encoding="utf-8")
+    MAP.write_text(text_of(MAP).replace(shown_map(text_of(MAP)), house_map()), encoding="utf-8")
     for path in WITH_ADDRESS:
         path.write_text(addressed(path, text_of(path), address()), encoding="utf-8")

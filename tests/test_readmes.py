@@ -11,9 +11,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
-from reasoning_from_scratch.commands import cli, quickstart
-from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.tasks.problem_sets import load_problems
+from rfs.commands import cli, quickstart
+from rfs.run.options import resolved
+from rfs.tasks.problem_sets import load_problems
 
 ROOT = Path(__file__).resolve().parents[1]
 READMES = (
@@ -69,8 +69,8 @@ SMALL = {
     "ch07/train_recipe.py": TRAIN,
     "ch07/train_recipe.py --list": "",
     "ch07/compare_recipes.py": COMPARE,
-    "ch07/regimes.py --list": "",
-    "ch07/regimes.py --table": "",
+    "studies/regimes.py --list": "",
+    "studies/regimes.py --table": "",
     "ch07/use_checkpoint.py --list": "",
     "ch07/rl_loop.py": "--steps 1 --groups_per_batch 2 --group_size 2 --max_tokens 8 "
     "--test_limit 2",
@@ -86,24 +86,22 @@ FLAGS_ONLY = re.compile(
     r"--model (base|reasoning|smollm2|Qwen/\S+)\b|\.pth\b"
     r"|use_checkpoint\.py(?! --list)"
     # Small ones are in tests/book/test_experiments.py, test_reasoning_stages.py, tests/checkpoints.
-    r"|ch06/real_model\.py|ch07/(binary_search|long_runs|asking|second_try)\.py|ch08/experiment\.py"
+    r"|studies/(real_model|binary_search|long_runs|asking|second_try|experiment)\.py"
     r"|checkpoints/(player|blurred)\.py"
     r"|(math-500|math-train|gsm8k\S*)\b|checkpoints/pretrain\.py"
-    r"|ch07/regimes\.py --regime"  # tests/book/test_regime_runs.py has small ones
-    r"|\bpublished/"  # files that each reader fetches: tests/commands/test_plot.py draws such
-    r"|--sampler ray\b"  # tests/scale/test_ray_rollouts.py
+    r"|studies/regimes\.py --regime"  # tests/book/test_regime_runs.py has small ones
+    r"|\bpublished/"  # fetched by each reader: tests/program/commands/test_plot.py draws such
+    r"|--sampler ray\b"  # tests/program/scale/test_ray_rollouts.py
 )
-CPU_TORCH = 'find-links = ["https://download.pytorch.org/whl/cpu/torch/"]'
+CPU_TORCH = "cp docs/uv-linux-cpu.toml uv.toml"  # PyTorch for Linux without CUDA
 NOT_RUN = {
     "python3 -m venv .uv": "no test installs",
     "export 'PATH=$PWD/.uv/bin:$PATH'": "likewise",
     "pip install uv": "likewise",
-    "mkdir -p '~/.config/uv'": "likewise",
-    f"echo {shlex.quote(CPU_TORCH)} '>>' '~/.config/uv/uv.toml'": "likewise",
     "git clone ADDRESS rlvr": "likewise",
     "cd rlvr": "likewise",
-    "rfs book": "half a minute; tests/commands/test_book.py",
-    "rfs serve --model tiny": "it serves until Ctrl-C; tests/serve/test_command.py starts it",
+    "rfs book": "half a minute; tests/program/commands/test_book.py",
+    "rfs serve --model tiny": "until Ctrl-C; tests/program/serve/test_command.py starts it",
     "pytest": "this is it",
     "pytest --everything": "likewise",
     "pytest -m core": "likewise",
@@ -166,7 +164,7 @@ def only_parsed(function):
     if isinstance(function, type):
         return function
     if function.__name__ == "train_command":
-        from reasoning_from_scratch.commands.train import parse_flags
+        from rfs.commands.train import parse_flags
 
         return lambda argv: resolved(parse_flags(argv)) and None
     return functools.wraps(function)(lambda *_, **__: None)
@@ -180,7 +178,7 @@ def parse_here(command):
         patch.setattr(
             cli, "run_script", lambda function, **looks: run_script(only_parsed(function), **looks)
         )
-        patch.setattr("reasoning_from_scratch.run.start.train", only_resolved)  # of scripts
+        patch.setattr("rfs.run.start.train", only_resolved)  # of scripts
         return run_here(command)
 
 
@@ -210,8 +208,8 @@ def works(command, place):
     if "FOLDER" in command:
         run = min(place.glob("runs/*/checkpoints.jsonl")).parent
         command = command.replace("FOLDER", str(run.relative_to(place)))
-    # Ranks are for tests/scale/test_ranks.py; here each rank's own command is looked at.
-    command = re.sub(r"^torchrun .*-m reasoning_from_scratch ", "rfs ", command)
+    # Ranks are for tests/program/scale/test_ranks.py; here each rank's own command is looked at.
+    command = re.sub(r"^torchrun .*-m rfs ", "rfs ", command)
     command = re.sub(r"(checkpoints/|@)\d{6}\b", r"\g<1>000001", command)  # SMALL has one step
     if command in NOT_RUN:
         return 0
@@ -237,19 +235,24 @@ def test_the_first_lines_are_the_same_everywhere():
     needs nothing but Python is the one that continuous integration starts with."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     line = 'python3 -m venv .uv && export PATH="$PWD/.uv/bin:$PATH" && pip install uv'
-    assert readme.index(CPU_TORCH) < readme.index(line) < readme.index("uv run rfs quickstart")
+    assert readme.index(CPU_TORCH) < readme.index(f"{line} && uv run rfs quickstart\n")
     assert f"{line} && uv run --group test pytest\n" in readme
     assert f"\n{line}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    settings = (ROOT / "docs" / "uv-linux-cpu.toml").read_text(encoding="utf-8")
+    address = re.search(r'^find-links = \["(.*)"\]$', settings, flags=re.M)[1]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert settings.splitlines()[-1] in project  # uv reads nothing else of [tool.uv] then
     for place in (".github/workflows/tests.yml", ".github/workflows/pages.yml", ".devcontainer"):
         files = [ROOT / place] if place.endswith("yml") else (ROOT / place).iterdir()
-        address = CPU_TORCH.split('"')[1]
         assert all(address in file.read_text(encoding="utf-8") for file in files), place
 
 
 def test_nobody_is_sent_to_the_package_of_the_books_author():
     """`reasoning-from-scratch` on the Python package index is another project."""
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")]
-    sources = [*(ROOT / "reasoning_from_scratch").rglob("*.py"), *ROOT.glob("ch0*/*.*")]
+    packages = ("reasoning_from_scratch", "rfs", "answer_grader")
+    sources = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    sources += ROOT.glob("ch0*/*.*")
     texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in pages + sources}
     asks = re.compile(r"\binstall [^\n]*reasoning-from-scratch")
     assert [path.name for path, text in texts.items() if asks.search(text)] == []

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.recipes import RECIPES
-from reasoning_from_scratch.run.options import configure
+from rfs.config import RunConfig
+from rfs.run.options import configure
 
 NAMES = """
     ch06 grpo grpo_kl format_reward dr_grpo dapo gspo cispo dro rloo reinforce importance_sampling
@@ -22,7 +22,7 @@ def test_all_names_are_there():
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_row_holds_only_differences_of_fields_that_exist(name):
-    defaults = dataclasses.asdict(TrainConfig())
+    defaults = dataclasses.asdict(RunConfig())
     for field, value in RECIPES[name].changes.items():
         assert field in defaults
         assert value != defaults[field], f"{field} is the default already"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_config, toy_problems, toy_world
 
-from reasoning_from_scratch.config import Rewards, replaced
+from reasoning_from_scratch.config import Rewards
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
@@ -24,8 +24,9 @@ from reasoning_from_scratch.rollouts import (
     step_problems,
     tokens_of,
 )
-from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.trainer import chosen_groups, on_policy_rollouts
+from rfs.config import replaced
+from rfs.run.options import configure, resolved
 
 PROBLEM = Problem("p", "1 + 1", "2")
 

@@ -1,9 +1,7 @@
-"""The shape of the package: imports go one way."""
+"""The shape of the house: three packages, and imports go one way."""
 
 import ast
-import json
 import os
-import re
 import subprocess
 import sys
 from functools import cache
@@ -13,30 +11,35 @@ import pytest
 
 from tests.conftest import RARELY_BROKEN, ROOT, SLOWEST_FIRST
 
-PACKAGE = Path(__file__).parents[1] / "reasoning_from_scratch"
+# Three packages, each of which may import those before it; notebooks, studies and tests all three.
+PACKAGES = ("answer_grader", "reasoning_from_scratch", "rfs")
+BOOK, PROGRAM = PACKAGES[1:]
 
 # What the book's cells import: its chapters, and the one function in its utils.
-CHAPTERS = {*(f"ch0{number}" for number in range(2, 9)), "appendix_f", "utils"}
-TORCH_ONLY = {"advantages", "logprobs", "losses"}
+CHAPTERS = {f"{BOOK}.{name}" for name in (*(f"ch0{n}" for n in range(2, 9)), "appendix_f", "utils")}
+TORCH_ONLY = {f"{BOOK}.{name}" for name in ("advantages", "logprobs", "losses")}
 
 # The loop, in the order in which to read it, and what everybody may use.
 LOOP = """
     qwen3 stops tokenizer chat_templates problems sampling rewards advantages logprobs losses
-    rollouts policy trainer recipes
+    rollouts policy trainer recipes config
 """.split()
-LEAVES = ["text", "errors"]
+LEAVES = ("text", "errors")
 
-# A room may import those that stand before it; the loop only the grader.
-ROOMS = """
-    grading loop tiny files tasks fast optim evaluation report scale run serve commands
-""".split()
+# A room may import those of its package that stand before it.
+ROOMS = {
+    BOOK: "loop tiny files problem_sets scores optim fast accuracy own_policy".split(),
+    PROGRAM: """
+        config files tasks engine own_policy evaluation report scale run serve commands
+    """.split(),
+}
 
-FILES = sorted(path for path in PACKAGE.rglob("*.py"))
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
 def module_of(path: Path) -> str:
-    """The dotted name of a file within the package: run.training; "" for the package itself."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    """The dotted name of a file: rfs.run.start; rfs for rfs/__init__.py."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -44,13 +47,13 @@ MODULES = {module_of(path): path for path in FILES}
 
 
 def label(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
+    return path.relative_to(ROOT).as_posix()
 
 
 @cache
 def imports(path: Path) -> frozenset[str]:
     """Full dotted names of all imports of a file, those inside functions included."""
-    package = ("reasoning_from_scratch", *path.relative_to(PACKAGE).parts[:-1])
+    package = path.relative_to(ROOT).parts[:-1]
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -63,24 +66,29 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def ours(path: Path) -> set[str]:
-    """The other modules of this package that a file imports."""
-    found = set()
+    """The other modules of ours that a file imports."""
+    needed = set()
     for full in imports(path):
-        package, *parts = full.split(".")
-        if package != "reasoning_from_scratch":
-            continue
-        # The last part may be a name in the module, or the module itself.
-        whole, most = ".".join(parts), ".".join(parts[:-1])
-        found.add(whole if whole in MODULES else most)
-    return found - {module_of(path), ""}
+        if full.split(".")[0] in PACKAGES:
+            # The last part may be a name in the module, or the module itself.
+            needed.add(full if full in MODULES else full.rpartition(".")[0])
+    return needed - {module_of(path), *PACKAGES[1:], ""}
 
 
-def test_only_the_packages_door_forwards():
+def test_only_the_packages_doors_forward():
     """What is asked for by name at run time would be no arrow in the checks below."""
     assert [label(path) for path in FILES if "import_module" in path.read_text("utf-8")] == [
-        "__init__.py",
-        "commands/cli.py",
+        "reasoning_from_scratch/__init__.py",
+        "rfs/__init__.py",
+        "rfs/commands/cli.py",
     ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_a_package_imports_those_before_it(path):
+    package, *_ = module_of(path).split(".")
+    allowed = PACKAGES[: PACKAGES.index(package) + 1]
+    assert {full.split(".")[0] for full in imports(path)} & set(PACKAGES) <= set(allowed)
 
 
 def test_no_circle():
@@ -94,42 +102,38 @@ def test_no_circle():
         below = {module: needs for module, needs in below.items() if module not in free}
 
 
-@pytest.mark.parametrize("name", [*LOOP, "config"])
+@pytest.mark.parametrize("name", LOOP)
 def test_the_loop_knows_no_room_but_the_grader(name):
     """Speed, scale, folders, reports, signals and memory are handed to it from outside."""
-    known = {*LOOP, *LEAVES, "config", "grading"}
-    assert ours(PACKAGE / f"{name}.py") <= known
+    needed = {room_of(module) for module in ours(ROOT / BOOK / f"{name}.py")}
+    assert needed <= {"loop", "answer_grader", *LEAVES}
 
 
 def room_of(module: str) -> str:
-    first = module.partition(".")[0]
-    return "loop" if first in LOOP or first == "config" else first
+    package, _, inside = module.partition(".")
+    first = inside.partition(".")[0]
+    if package == BOOK and first in LOOP:
+        return "loop"
+    return first if package in ROOMS else package
 
 
 @pytest.mark.parametrize("path", FILES, ids=label)
-def test_a_room_imports_those_before_it_and_the_engine_never_a_chapter(path):
-    room, needed = room_of(module_of(path)), ours(path)
-    if room in ROOMS:  # not a chapter, the package's door, a leaf
-        allowed = {*ROOMS[: ROOMS.index(room) + 1], *LEAVES}
-        assert {room_of(module) for module in needed} <= allowed
-    assert module_of(path) in CHAPTERS or not needed & CHAPTERS
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("ch0*/*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_takes_from_the_package_and_its_chapters(path):
-    """So readers learn two kinds of places, and a function can move without a notebook changing."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
-    taken = re.findall(r"^\s*(?:from|import) reasoning_from_scratch\.([\w.]+)", code, flags=re.M)
-    assert set(taken) <= CHAPTERS
+def test_a_room_imports_those_before_it_and_nothing_but_chapters_a_chapter(path):
+    module, needed = module_of(path), ours(path)
+    package, room = module.partition(".")[0], room_of(module)
+    rooms = ROOMS.get(package, [])
+    if room in rooms:  # not a chapter, a package's door, a leaf
+        same = {room_of(one) for one in needed if one.partition(".")[0] == package}
+        assert same <= {*rooms[: rooms.index(room) + 1], *LEAVES}
+    assert module in CHAPTERS or not needed & CHAPTERS
 
 
 @pytest.mark.parametrize("name", sorted(TORCH_ONLY))
 def test_the_mathematics_needs_only_torch(name):
-    path = PACKAGE / f"{name}.py"
+    path = MODULES[name]
     outside = {full.split(".")[0] for full in imports(path)} - set(sys.stdlib_module_names)
-    assert outside <= {"torch", "reasoning_from_scratch"}
-    assert ours(path) <= TORCH_ONLY | {"config"}  # its choices, which need not even that
+    assert outside <= {"torch", BOOK}
+    assert ours(path) <= TORCH_ONLY | {f"{BOOK}.config"}  # its choices, which need not even that
 
 
 def test_the_slowest_files_exist():

@@ -20,17 +20,17 @@ from toy import (
 )
 
 from reasoning_from_scratch import ch06
-from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
-from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.trainer import (
     chosen_groups,
     prepared_update,
     set_advantages,
     train_step,
 )
+from rfs.config import replaced
+from rfs.run.options import configure, resolved, resumed_config
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
 
-from reasoning_from_scratch.config import Rewards, TrainConfig, replaced
+from reasoning_from_scratch.config import Rewards
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
@@ -20,9 +20,10 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
-from reasoning_from_scratch.run import start
-from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+from rfs.config import RunConfig, replaced
+from rfs.run import start
+from rfs.run.options import resumed_config
 
 BOXES = [f"\\boxed{{{digit}}}" for digit in range(4)]
 TOY_CONFIG = {
@@ -67,7 +68,7 @@ def toy_problems(count: int = 16) -> list[Problem]:
     ]
 
 
-def toy_config(folder, **changes) -> TrainConfig:
+def toy_config(folder, **changes) -> RunConfig:
     values = dict(
         model="tiny-toy",
         steps=4,
@@ -80,7 +81,7 @@ def toy_config(folder, **changes) -> TrainConfig:
         num_groups_to_log=1,
         log_path=str(folder),
     )
-    return TrainConfig(**(values | changes))
+    return RunConfig(**(values | changes))
 
 
 def toy_policy(model, config=None, training_pass=padded_logprobs, **given) -> LocalPolicy:

@@ -1,4 +1,4 @@
-"""Makes museum.js, what the page museum.html shows: the runs of ch07/museum.py, each one trained
+"""Makes museum.js, what the page museum.html shows: the runs of studies/museum.py, each one trained
 anew, with the words of the notebook. It takes a quarter of an hour on two CPU cores.
 
     uv run python docs/explore/make_museum.py
@@ -12,8 +12,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CHAPTER = HERE.parents[1] / "ch07"
-sys.path.insert(0, str(CHAPTER))
-import museum  # noqa: E402  (it lies in the chapter's folder)
+sys.path.insert(0, str(HERE.parents[1] / "studies"))
+import museum  # noqa: E402
 
 
 def cells() -> dict[str, str]:
@@ -75,9 +75,7 @@ def run_of(number: int, repaired: bool) -> dict:
 
 def main() -> None:
     """With the word `words` the runs stay as they are: after a change of the notebook's text."""
-    head = (
-        "// Made by make_museum.py: what ch07/museum.py trained, and the words of its notebook.\n"
-    )
+    head = "// Made by make_museum.py: what museum.py trained, and the words of its notebook.\n"
     file, rooms = HERE / "museum.js", {}
     known = json.loads(file.read_text("utf-8").split("const MUSEUM = ")[1].rstrip(";\n"))
     for number in museum.ROOMS:

@@ -1,4 +1,4 @@
-// Made by make_museum.py: what ch07/museum.py trained, and the words of its notebook.
+// Made by make_museum.py: what museum.py trained, and the words of its notebook.
 const MUSEUM = {
  "labels": {
   "env/all/reward/total": "reward",
@@ -27,7 +27,7 @@ const MUSEUM = {
    "truth": "b",
    "repair": "max_new_tokens = 24, repaired to max_new_tokens = 160",
    "seen": [
-    "The limit was 24 tokens. A solution of three lines needs twice as many, so it never reaches its box and is never rewarded. What does get rewarded are guesses, now and then, and solutions of a single line. These one-line solutions teach the model to write steps, on every problem. So more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. Beside an alarm rfs train prints its usual cause, here a limit that is too small, and this time that is the cause.",
+    "The limit was 24 tokens. A solution of three lines needs about twice that, so it never reaches its box and is never rewarded. What does get rewarded are guesses, now and then, and solutions of a single line. These one-line solutions teach the model to write steps, on every problem. So more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. Beside an alarm rfs train prints its usual cause, here a limit that is too small, and this time that is the cause.",
     "If you look only at the reward, you search for the fault in the model. It is in the configuration, and the answers show it at a glance."
    ],
    "sick": {
@@ -367,7 +367,7 @@ const MUSEUM = {
    "truth": "b",
    "repair": "lr = 1e-06, repaired to lr = 0.0003",
    "seen": [
-    "The learning rate was 1e-6. That is a usual value for Qwen3-0.6B, and if you copy a command meant for that model, you get this run. Its reward goes up and down because some problems are easier than others, not because anything is learned. The second seed goes up and down in other places.",
+    "The learning rate was 1e-6. That is a usual value for Qwen3-0.6B, and if you copy a command meant for that model, you get this run. Its reward goes up and down because some problems are easier than others, not because anything is learned. Seed 1 goes up and down in other places.",
     "No alarm went off. hardly_moves looks at the size of an update relative to the weights, and that was not small enough; with a tenth of this learning rate it would have been. So try other learning rates. The next cell does, with one seed each: the first point is this room's run, and the others differ from it in nothing but the learning rate."
    ],
    "sick": {

@@ -16,4 +16,7 @@ one line that says why, if they run out of memory or do not know the model. From
 on a CPU, tokens are drawn in C, too. bursts.py draws several tokens on a GPU before anybody looks
 at them. neighbors.py keeps torch's threads from blocking each other where another program has one
 of the cores.
+
+With --sampling-weights int8, rollouts come from `decoding.int8_decoder_for`: a CompiledDecoder with
+weights and inputs in 8 bits, or an error. Evaluations and log-probabilities never use it.
 """

@@ -1,4 +1,4 @@
-"""The default engine for sampling: the fast one, with the partners that reply to the model."""
+"""The default engine for sampling: the fast one."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,7 +16,6 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
 from reasoning_from_scratch.stops import Stops
-from reasoning_from_scratch.tasks.environments.conversation import partners_of
 
 FAST = SamplingEngine(
     decoder=decoder_for,
@@ -24,7 +23,6 @@ FAST = SamplingEngine(
     cut=fast_cut,
     draw=draw_for,
     around_step=decoding_threads,
-    partners=partners_of,
     batch=batch_for,
 )
 

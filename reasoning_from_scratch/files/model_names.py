@@ -4,10 +4,10 @@ Nothing here opens a model, so a mistyped name is refused before torch is import
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.text import expanded, read_values
 
 SHIPPED = (
@@ -18,6 +18,7 @@ SHIPPED = (
 PUBLISHED = {"base": "base", "reasoning": "reasoning", "instruct": "reasoning"}
 QWENS = ("qwen-0.5b", "qwen-1.5b")  # Qwen2.5-Coder-Instruct, in 4 bits
 MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED, "smollm2", *QWENS)
+KNOWN = (*MODEL_NAMES, "OWNER/NAME on the hub", "a folder", "a file")
 
 HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 OURS = ("runs", "checkpoints")  # folders of this project, whether or not they are there
@@ -58,17 +59,13 @@ def base_of(model: str | Path) -> str | None:
 
 
 def is_there(name: str | Path) -> bool:
-    return is_name(name) or bool(run_and_save(name)[0]) or expanded(name).exists()
+    return is_name(name) or expanded(name).exists()
 
 
-def check_model_name(name: str | Path) -> None:
-    """Refuses what is neither a name of ours, nor a run or a save of one, nor on the disk; and LoRA
-    without the model that it adds to."""
+def check_model_name(name: str | Path, known: Sequence[str] = KNOWN) -> None:
+    """Refuses what is neither a name of ours nor on the disk, and LoRA without the model that it
+    adds to."""
     if is_there(name):
         base_of(name)
         return
-    raise unknown_name(
-        "model",
-        str(name),
-        [*MODEL_NAMES, "OWNER/NAME on the hub", "a folder", "a file", "a run", "RUN@SAVE"],
-    )
+    raise unknown_name("model", str(name), known)

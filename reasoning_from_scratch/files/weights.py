@@ -24,7 +24,6 @@ from reasoning_from_scratch.files.model_names import (
     check_model_name,
     is_hub_name,
 )
-from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.tensor_files import (
     NAMES,
     config_from_hf,
@@ -117,8 +116,7 @@ def check_state(state: Mapping[str, Tensor], model: Qwen3Model, origin: str | Pa
 
 
 def load_weights(model: Qwen3Model, path: str | Path) -> None:
-    """Copy the tensors of a file, folder or run into `model`, on its device and in its dtype."""
-    path = which_weights(path)
+    """Copy the tensors of a file or folder into `model`, on its device and in its dtype."""
     _copy_into(model, load_state(path), path)
 
 
@@ -194,7 +192,7 @@ def _known_configs() -> list[dict]:
     return sizes + [config_from_hf(read_json(folder / "config.json")) for folder in folders]
 
 
-# ---- a model and its tokenizer, from a name, a folder, a run or a file
+# ---- a model and its tokenizer, from a name, a folder or a file
 
 
 def load_model_and_tokenizer(
@@ -207,7 +205,6 @@ def load_model_and_tokenizer(
 ) -> tuple[Qwen3Model, ModelTokenizer]:
     """A name of MODEL_NAMES ("tiny" is "tiny-base"), OWNER/NAME on the hub, a folder, or a
     file (.pth, .safetensors, .gguf). A folder of LoRA means its base with the LoRA merged into it.
-    A run folder means its best save, and RUN@SAVE that save (see saved_models).
 
     `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` may be a
     function of the model's configuration; None keeps that of the file.
@@ -272,7 +269,7 @@ def _weights_path(which_model: str | Path, local_dir: str | Path, exact: bool = 
         return converted_gguf(qwen(name))
     if is_hub_name(name) and not Path(name).exists():
         return hub_model(name)
-    path = Path(which_weights(name)).expanduser()
+    path = Path(name).expanduser()
     check_model_name(path)
     if path.suffix == ".gguf" and path.is_file():
         return converted_gguf(path, torch.float32 if exact else torch.bfloat16)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-sys.path.insert(0, str(ROOT / "benchmarks"))  # its run.py, before the folder tests/run
+sys.path.insert(0, str(ROOT / "benchmarks"))  # its run.py, before the folder tests/program/run
 import run  # noqa: E402
 
 

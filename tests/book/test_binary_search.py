@@ -6,8 +6,8 @@ import binary_search
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.tiny.guessing import MOST
+from rfs.files.tables import write_table
 
 
 def play(number, choose):

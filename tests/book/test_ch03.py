@@ -5,7 +5,8 @@ import json
 import pytest
 from small_model import small_model
 
-from reasoning_from_scratch import Problem, ch03, evaluate, greedy
+from reasoning_from_scratch import Problem, ch03, greedy
+from rfs import evaluate
 from tests.book.stand_ins import ChainModel, LetterTokenizer
 
 

@@ -6,11 +6,12 @@ import matplotlib
 import pytest
 import torch
 
-from reasoning_from_scratch import ch06, ch07, load_model_and_tokenizer, load_problems
+from reasoning_from_scratch import ch06, ch07, load_model_and_tokenizer
 from reasoning_from_scratch.advantages import zscore
-from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.rollouts import make_batch
+from rfs import load_problems
+from rfs.config import RunConfig, replaced
 
 matplotlib.use("Agg")
 
@@ -80,7 +81,7 @@ def test_the_loss_is_the_trainers(tiny, groups, kl_coef):
     logprobs = ch07.logprobs_per_token(now, batch)
     ours = ch07.full_grpo_loss(logprobs, batch, 8, (0.9, 1.1), kl_coef)
     kl = {"kl": "k3", "kl_coef": kl_coef} if kl_coef else {}
-    config = replaced(TrainConfig(), clip_low=0.9, clip_high=1.1, **kl)
+    config = replaced(RunConfig(), clip_low=0.9, clip_high=1.1, **kl)
     given = logprobs, batch.old_logprobs, batch.advantages, batch.mask, config, 8
     others = {"ref_logprobs": batch.ref_logprobs, "start_logprobs": batch.start_logprobs}
     theirs, sums = policy_loss(*given, **others)

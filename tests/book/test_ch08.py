@@ -11,15 +11,16 @@ import pytest
 import torch
 from file_server import closed_port
 
-from reasoning_from_scratch import Policy, Sampling, ch08, load_model_and_tokenizer, load_problems
+from reasoning_from_scratch import Sampling, ch08, load_model_and_tokenizer
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout
-from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.trainer import set_advantages, train_step
+from rfs import Policy, load_problems
+from rfs.run.options import configure, resolved
 from tests.book.stand_ins import LetterTokenizer, Wrapping
 
 matplotlib.use("Agg")

@@ -7,8 +7,8 @@ from chat_rl import ChatRLOptions, chat_rl_command, chat_rl_config, filled_in, t
 from toy import toy_config, toy_problems, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.text import read_lines
+from rfs.run.options import resolved, resumed_config
 
 SMALL = """
     --examples-per-step 2 --num-samples 3 --max-new-tokens 6 --problem-limit 4

@@ -7,8 +7,8 @@ import pytest
 from choices import best, first, mean_logprobs, vote
 
 from reasoning_from_scratch import Problem, Rollout, ch04, ch05, load_model_and_tokenizer
-from reasoning_from_scratch.evaluation.evaluate import answer_rows
 from reasoning_from_scratch.rollouts import Group
+from rfs.evaluation.evaluate import answer_rows
 
 
 def tries(*answers, scores=None):

@@ -38,7 +38,7 @@ def percent(rows: Iterable[dict[str, str]], column: str) -> str:
 
 def from_teacher() -> str:
     """What three students cost in steps of GRPO, and where 60 steps of GRPO end."""
-    rates, bfloat16 = "ch08/experiment_rates.csv", "ch08/experiment_24_steps_bfloat16.csv"
+    rates, bfloat16 = "studies/experiment_rates.csv", "studies/experiment_24_steps_bfloat16.csv"
     students = rows_of(rates, stage="from-teacher", lr="6e-05")
     students = [row for row in students if row["seed"] in "012"]
     teachers = rows_of(bfloat16, stage="grpo")
@@ -52,7 +52,7 @@ def from_teacher() -> str:
             strict=True,
         )
     ]
-    longer = rows_of("ch08/experiment.csv", stage="grpo")
+    longer = rows_of("studies/experiment.csv", stage="grpo")
     here, there = (
         [percent(rows, name) for name in ("fresh", "fresh_sampled", "fresh_pass@8")]
         for rows in (longer, students)
@@ -68,13 +68,13 @@ def from_teacher() -> str:
 
 
 def fresh_rows() -> str:
-    count = sum(bool(row["fresh"]) for name in STAGES for row in rows_of(f"ch08/{name}.csv"))
+    count = sum(bool(row["fresh"]) for name in STAGES for row in rows_of(f"studies/{name}.csv"))
     return f"By now {count} rows have been measured on them"
 
 
 def rivals_seconds() -> str:
     arms: dict[str, list[float]] = {}
-    for row in rows_of("ch07/regimes.csv", regime="rivals"):
+    for row in rows_of("studies/regimes.csv", regime="rivals"):
         if int(row["seed"]) < 100:  # those of 100 and more chose the learning rates
             arms.setdefault(row["arm"], []).append(float(row["seconds"]))
     found = {arm: mean(seconds) for arm, seconds in arms.items()}
@@ -86,21 +86,21 @@ def rivals_seconds() -> str:
 
 
 def no_reward_without_a_warm_start() -> str:
-    (row,) = rows_of("ch08/experiment.csv", stage="grpo-untrained")
+    (row,) = rows_of("studies/experiment.csv", stage="grpo-untrained")
     assert float(row["sampled"]) == 0
     return f"None of its {int(row['steps']) * 16 * 8:,} answers was rewarded. So every"
 
 
 def arithmetic(step: str) -> list[dict[str, str]]:
     settings = dict(lr="2e-05", problems="64", lora="0", step=step)
-    return rows_of("ch06/real_model_arithmetic.csv", **settings)
+    return rows_of("studies/real_model_arithmetic.csv", **settings)
 
 
 def a_real_model() -> str:
     before, after = arithmetic("0"), arithmetic("200")
     hours = [seconds / 3600 for seconds in numbers(after, "seconds")]
     names = "lr problems rollouts schedule lora".split()
-    tried = rows_of("ch06/real_model_arithmetic.csv", lora="0", step="0")
+    tried = rows_of("studies/real_model_arithmetic.csv", lora="0", step="0")
     settings = len({tuple(row[name] for name in names) for row in tried})
     words = {5: "five", 6: "six", 7: "seven"}[settings + 1]  # the file lacks one of the tried
     sampled, greedy = (
@@ -117,16 +117,14 @@ def a_real_model() -> str:
 
 
 def four_examples() -> str:
-    (row,) = rows_of("ch08/experiment.csv", stage="untrained")
+    (row,) = rows_of("studies/experiment.csv", stage="untrained")
     in_steps, alone = (100 * float(row[name]) for name in ("fresh", "fresh_answer_only"))
-    return (
-        f"it solves {in_steps:.0f} % of such problems in steps, and {alone:.0f} % with the answer"
-    )
+    return f"{in_steps:.0f} % in steps, {alone:.0f} % with the answer alone"
 
 
 def more_solutions() -> str:
-    rates = rows_of("ch08/experiment_rates.csv", stage="solutions", lr="6e-05")
-    grpo = rows_of("ch08/experiment_24_steps_bfloat16.csv", stage="grpo")
+    rates = rows_of("studies/experiment_rates.csv", stage="solutions", lr="6e-05")
+    grpo = rows_of("studies/experiment_24_steps_bfloat16.csv", stage="grpo")
     better = [f"{100 * float(row['fresh']):.0f}" for row in rates if row["seed"] in "12"]
     behind = {f"{100 * float(row['fresh']):.0f}" for row in grpo if row["seed"] in "12"}
     assert len(behind) == 1
@@ -134,7 +132,7 @@ def more_solutions() -> str:
 
 
 def short_questions() -> str:
-    file = "ch06/first_questions.csv"
+    file = "studies/first_questions.csv"
     plain, mixed = (
         rows_of(file, model=model, problems="tiny-test")
         for model in ("the quickstart", "short questions mixed in")
@@ -147,7 +145,7 @@ def short_questions() -> str:
 
 
 def products() -> str:
-    asked = rows_of("ch06/first_questions.csv", model="the quickstart", problems="a * b")
+    asked = rows_of("studies/first_questions.csv", model="the quickstart", problems="a * b")
     shares = sorted(2 * int(row["correct"]) for row in asked)
     return "After the quickstart it solves {}, {} or {} %, depending on the seed".format(*shares)
 

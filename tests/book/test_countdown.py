@@ -12,7 +12,7 @@ from itertools import islice
 import pytest
 from countdown import problems, reward
 
-from reasoning_from_scratch.grading import arithmetic
+from answer_grader import arithmetic
 from reasoning_from_scratch.problems import Problem
 
 PROBLEM = Problem(

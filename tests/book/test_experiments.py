@@ -12,7 +12,7 @@ import second_try
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.tasks import problem_sets
+from rfs.tasks import problem_sets
 
 STEP = {"problems_per_step": 2, "rollouts": 2}
 ANSWERED = {"steps": 2, "limit": 3, "samples": 1}

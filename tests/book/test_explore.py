@@ -14,15 +14,15 @@ import torch
 from browser import Browser, as_a_page_has_it, chromium
 
 from reasoning_from_scratch.advantages import advantages
-from reasoning_from_scratch.commands.playground import ENGINE_BITS, engine_of
 from reasoning_from_scratch.config import Loss
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import policy_loss, step_denominator
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
+from rfs.commands.playground import ENGINE_BITS, engine_of
+from rfs.files.models import load_model_and_tokenizer
 from tests.conftest import ROOT
 
 NAMES = sorted(path.stem for path in (ROOT / "docs" / "explore").glob("*.html"))
@@ -42,7 +42,7 @@ def browser(tmp_path_factory):
 
 def pages_with_engine(folder: Path) -> Path:
     """The pages as they lie in a clone or on the site, beside the model that two of them run."""
-    pages, playground = folder / "docs/explore", Path("reasoning_from_scratch/playground")
+    pages, playground = folder / "docs/explore", Path("rfs/playground")
     shutil.copytree(ROOT / "docs/explore", pages)
     (folder / playground).mkdir(parents=True)
     shutil.copyfile(ROOT / playground / "grpo.js", folder / playground / "grpo.js")

@@ -6,10 +6,10 @@ import faithful
 import pytest
 from faithful import ANSWERS, LINES, Asked, read_line, read_lines
 
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.tasks.problem_sets import load_problems
+from rfs.files.models import load_model_and_tokenizer
+from rfs.tasks.problem_sets import load_problems
 
 PENS = Problem("pens", "Ben has 12 pens, buys 30 more and loses 4. How many now?", "38")
 WORKING = "buys: 12 + 30 = 42? Yes\nloses: 42 - 4 = 38\n\\boxed{38}"

@@ -59,7 +59,7 @@ def test_the_file_has_what_the_shipped_models_do(name, monkeypatch):
     monkeypatch.setattr(first_questions, "TABLES", tables)
     monkeypatch.setattr(first_questions, "load_problems", lambda name: measured("a * b")[:1])
     lines = list(first_questions.measure(*load_model_and_tokenizer(name), name, "shipped"))
-    stored = (ROOT / "ch06" / "first_questions.csv").read_text("utf-8").splitlines()
+    stored = (ROOT / "studies" / "first_questions.csv").read_text("utf-8").splitlines()
     assert set(lines[:2]) <= set(stored)
 
 

@@ -6,11 +6,11 @@ import pytest
 from inference_methods import METHODS, answer_with
 
 from reasoning_from_scratch import ch05
-from reasoning_from_scratch.evaluation.answer_file import AnswerFile
-from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.tasks.problem_sets import load_problems
+from rfs.evaluation.answer_file import AnswerFile
+from rfs.evaluation.evaluate import evaluate
+from rfs.files.models import load_model_and_tokenizer
+from rfs.tasks.problem_sets import load_problems
 
 PROBLEMS = load_problems("tiny-test", limit=6)
 SAMPLING = Sampling(24, temperature=0.8, top_p=0.9, rollouts=4, seed=3, sample_rows=16)

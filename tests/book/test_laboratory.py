@@ -13,7 +13,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
+sys.path[:0] = [str(ROOT), str(ROOT / "studies")]
 
 import laboratory  # noqa: E402
 import pass_over_training  # noqa: E402

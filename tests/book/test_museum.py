@@ -7,7 +7,7 @@ import museum
 import pytest
 
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.run.options import configure
+from rfs.run.options import configure
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import torch
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import base_of
-from reasoning_from_scratch.files.tables import read_table
 from reasoning_from_scratch.files.tensor_files import load_state
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.tasks.own_task import function_from_file
+from rfs.files.tables import read_table
+from rfs.tasks.own_task import function_from_file
 from tests.conftest import ROOT
 
 RIVALS = ("solutions", "teacher-answers", "from-teacher", "on-policy", "self-teacher")

@@ -9,10 +9,10 @@ import torch
 from regime_findings import OUTCOMES, stored_rows
 from regime_runs import KEY, RegimesOptions, SettingsMarks, key_of, run_regimes
 
-from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.own_policy import Policy
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.ways import WAYS
+from rfs.own_policy import Policy
+from rfs.run.options import resolved
+from rfs.tasks.problem_sets import load_problems
 from tests.book import test_regime_findings
 from tests.conftest import ROOT
 
@@ -102,7 +102,7 @@ def test_a_lag_is_another_experiment():
     assert marks.of(late, "one") != marks.of(TWO, "one")
 
 
-REGIMES = runpy.run_path(str(ROOT / "ch07" / "regimes.py"))["REGIMES"]
+REGIMES = runpy.run_path(str(ROOT / "studies" / "regimes.py"))["REGIMES"]
 
 
 @pytest.mark.parametrize("name", REGIMES)

@@ -5,9 +5,10 @@ import json
 import pytest
 from rescore import rescore
 
-from reasoning_from_scratch import Sampling, evaluate, load_model_and_tokenizer, load_problems
+from reasoning_from_scratch import Sampling, load_model_and_tokenizer
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.scores import wilson_interval
+from reasoning_from_scratch.scores import wilson_interval
+from rfs import evaluate, load_problems
 
 
 def stored(path, *rows):

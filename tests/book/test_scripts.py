@@ -10,12 +10,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from reasoning_from_scratch.commands.other_words import SAME, in_our_words, shown
 from reasoning_from_scratch.files import downloads
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
-from reasoning_from_scratch.tasks.problem_sets import load_problems
-from tests.commands.test_reading import is_sentence
+from reasoning_from_scratch.files.weights import save_model
+from rfs.commands.other_words import SAME, in_our_words, shown
+from rfs.files.models import load_model_and_tokenizer
+from rfs.tasks.problem_sets import load_problems
 from tests.conftest import ROOT
+from tests.program.commands.test_reading import is_sentence
 
 SCRIPTS = """
     ch06/train_grpo.py ch06/evaluate_math500.py ch06/inference_scaling.py ch06/plot_metrics.py
@@ -78,14 +79,14 @@ EARLIER = {
     "ch06/evaluate_math500.py": "which_model dataset_size batch_size out_path",
     "ch06/inference_scaling.py": "which_model dataset_size batch_size out_path num_samples",
     "ch06/plot_metrics.py": "save_as",
-    "ch06/real_model.py": "every",
-    "ch07/binary_search.py": "every pay kl",
+    "studies/real_model.py": "every",
+    "studies/binary_search.py": "every pay kl",
     "ch07/chat_rl.py": "device_type examples_per_step num_samples eval_examples device_batch_size",
     "ch07/rl_client.py": "groups_per_batch group_size learning_rate max_tokens test_limit",
     "ch07/rl_loop.py": "groups_per_batch group_size learning_rate max_tokens test_limit log_path",
     "ch07/rl_verifiers.py": "groups_per_batch group_size learning_rate max_tokens",
     "ch07/use_checkpoint.py": "out_dir",
-    "ch08/experiment.py": "every",
+    "studies/experiment.py": "every",
 }
 
 

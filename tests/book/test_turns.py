@@ -4,11 +4,11 @@ import pytest
 import turns
 
 from reasoning_from_scratch.config import Sampling
-from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.sampling import generate
 from reasoning_from_scratch.tiny.guessing import guess_problem
+from rfs.engine import FAST
+from rfs.files.models import load_model_and_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import re
 import pytest
 import word_problems
 
-from reasoning_from_scratch.grading import grade_answer
+from answer_grader import grade_answer
 
 SEEN = word_problems.worked(300) + word_problems.problems()[:700]
 ASIDE = word_problems.held_out(300) + word_problems.held_out(100, (5,))

@@ -8,7 +8,7 @@ import sys
 import pandas as pd
 import pytest
 
-from reasoning_from_scratch.commands import cli
+from rfs.commands import cli
 from tests.conftest import ROOT
 from tests.file_server import respond, serving
 
@@ -36,7 +36,7 @@ def test_a_data_set_from_a_hub(files):
         assert "/datasets/openai/gsm8k/resolve/main/main/train-00000-of-00001" in handler.path
         respond(handler, 200, content, ETag='"one"', X_Repo_Commit="0" * 40)
 
-    code = "from reasoning_from_scratch import load_problems as load\n"
+    code = "from rfs import load_problems as load\n"
     code += "print(*[(p.problem, p.answer) for p in load('from_hub.py:problems')])"
     with serving(content) as server:
         server.behaviors = [as_the_hub]

@@ -8,11 +8,11 @@ import blurred
 import pytest
 from pretrain import IGNORED, Stage, lines_of
 
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.tasks.environments.calculator import Calculator
 from reasoning_from_scratch.tiny.world import tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
+from rfs.files.models import load_model_and_tokenizer
+from rfs.tasks.environments.calculator import Calculator
 
 COUNT = 3000
 

@@ -2,9 +2,9 @@
 
 from model_report import Checks, begin_answers, checks_in, checks_text
 
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.tiny.world import WORKED_START
+from rfs.files.models import load_model_and_tokenizer
 
 
 def test_a_reasoning_model_is_given_them_in_its_turn_which_is_written_once():

@@ -6,13 +6,14 @@ import pytest
 import torch
 from model_report import begin_answers
 
-from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
-from reasoning_from_scratch.report.ways import by_way, evaluated_answers
+from reasoning_from_scratch.files.weights import shipped_checkpoint
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.ways import WAYS
+from rfs.evaluation.evaluate import evaluate
+from rfs.files.models import load_model_and_tokenizer
+from rfs.report.ways import by_way, evaluated_answers
+from rfs.tasks.problem_sets import load_problems
 
 TEST = load_problems("tiny-test", limit=120)
 

@@ -9,9 +9,9 @@ from binary_search import middle_third, possible_after
 from player import example, game, train_player
 from pretrain import IGNORED, Stage
 
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.tiny.guessing import MOST
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
+from rfs.files.models import load_model_and_tokenizer
 
 GAMES = 20_000
 

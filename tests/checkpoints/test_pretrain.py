@@ -21,12 +21,13 @@ from pretrain import (
     train_stages,
 )
 
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
+from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.world import tiny_problem
+from rfs.files.models import load_model_and_tokenizer
 
 ROW = tiny_problem("train", 0)
 SMALL = {"emb_dim": 32, "n_heads": 2, "n_layers": 1, "hidden_dim": 32, "head_dim": 16}

@@ -12,11 +12,11 @@ from reasoning_from_scratch.fast import graphs
 from reasoning_from_scratch.fast.compiled import CompiledPass
 from reasoning_from_scratch.fast.decoding import Decoder
 from reasoning_from_scratch.fast.graphs import GraphDecoder
+from reasoning_from_scratch.fast.memory import checkpoint_blocks
 from reasoning_from_scratch.fast.packed import pack, packed_logprobs
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import Rollout, make_batch
-from reasoning_from_scratch.run.memory import checkpoint_blocks
 
 
 @pytest.fixture(autouse=True)

@@ -38,9 +38,9 @@ from reasoning_from_scratch.fast.decoding import (
     threads,
     unfit_for_decode_c,
 )
+from reasoning_from_scratch.fast.memory import checkpoint_blocks
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers
 from reasoning_from_scratch.qwen3 import FeedForward, KVCache
-from reasoning_from_scratch.run.memory import checkpoint_blocks
 from reasoning_from_scratch.sampling import PLAIN_ENGINE
 
 needs_compiler = pytest.mark.skipif(

@@ -7,11 +7,9 @@ import pytest
 import torch
 from small_model import FAMILIES_IN_C, SIZES_IN_C, small_model, with_lora
 
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast import decoding
 from reasoning_from_scratch.fast.decoding import WIDE, CompiledDecoder, Decoder, load_library
-from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import (
@@ -20,6 +18,8 @@ from reasoning_from_scratch.sampling import (
     generate,
     sample_next_token,
 )
+from rfs.config import RunConfig
+from rfs.engine import FAST
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 LORA = ("none", "all", "att")
@@ -50,7 +50,7 @@ def test_on_a_cpu_all_but_float64_is_sampled_in_c(family, dtype, caplog):
     for lora, vocabulary in product(LORA, VOCABULARIES):
         model = model_of(family, dtype, lora, vocabulary)
         for replies, cut in product(REPLIES, CUTS):
-            sampling = TrainConfig(max_new_tokens=40, **replies, **cut)
+            sampling = RunConfig(max_new_tokens=40, **replies, **cut)
             engine = FAST.equipped(sampling, None, [Problem("1", "1 + 1?", "2")])
             assert (engine.partner is not None) == bool(replies)
             decoder = engine.decoder(model, 4, 100)

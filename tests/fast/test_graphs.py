@@ -31,7 +31,6 @@ from reasoning_from_scratch.fast.decoding import (
     draw_for,
     unfit_for_graphs,
 )
-from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, tensors_in
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.sampling import (
@@ -42,6 +41,7 @@ from reasoning_from_scratch.sampling import (
     generate,
     sample_next_token,
 )
+from rfs.engine import FAST
 
 
 def again(step):
@@ -103,7 +103,7 @@ def graph_engine(record, made=None):
     def draw(model, rows, steps, keeps):
         return partial(GraphDraw(record), keeps=keeps)
 
-    return SamplingEngine(decoder, cut_by_digits, draw)
+    return SamplingEngine(decoder=decoder, cut=cut_by_digits, draw=draw)
 
 
 @RECORDS

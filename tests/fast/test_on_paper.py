@@ -8,7 +8,6 @@ import pytest
 import torch
 from on_paper import OnPaper
 
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.cut import (
     GPU_CANDIDATES,
     cut_among_the_largest,
@@ -16,14 +15,15 @@ from reasoning_from_scratch.fast.cut import (
 )
 from reasoning_from_scratch.fast.decoding import Decoder
 from reasoning_from_scratch.fast.graphs import GraphDecoder
+from reasoning_from_scratch.fast.memory import checkpoint_blocks, fixed_bytes, token_bytes
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim import adamw
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import MICRO_BATCH_TOKENS, LocalPolicy
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, KVCache, Qwen3Model
-from reasoning_from_scratch.run.memory import checkpoint_blocks, fixed_bytes, token_bytes
 from reasoning_from_scratch.sampling import Rollout, sample_next_token
+from rfs.config import RunConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 GIB, CONTEXT = 2**30, 0.6e9  # bytes that CUDA takes for itself, of any program
@@ -51,7 +51,7 @@ def rounding_on_paper(values, seed):
 @cache
 def on_paper(updates, checkpointing, micro_batch_tokens, sample_rows, dtype=torch.bfloat16):
     """Most bytes of an update and of sampling, and what the check at the start counts."""
-    config = TrainConfig(
+    config = RunConfig(
         max_new_tokens=ANSWER,
         micro_batch_tokens=micro_batch_tokens,
         low_precision_updates=updates,
@@ -120,7 +120,7 @@ def test_the_memory_of_a_row(row):
         value(flags, "--low-precision-updates", "master"),
         "--gradient-checkpointing" in flags,
         value(flags, "--micro-batch-tokens", MICRO_BATCH_TOKENS),
-        value(flags, "--sample-rows", TrainConfig().sample_rows),
+        value(flags, "--sample-rows", RunConfig().sample_rows),
         torch.float32 if "float32" in memory else torch.bfloat16,
     )
     assert (round(most_of_update / 1e9, 1), round(most_of_sampling / 1e9, 1)) == (
@@ -137,7 +137,7 @@ def test_the_least_time_of_a_row(row):
     _, memory, speed, numbers, seconds, minutes, _ = row
     others = table_under("memory of the GPU")
     (flags,) = (other[2] for other in others if other[0].startswith(memory[:2]))
-    rows, width = value(flags, "--sample-rows", TrainConfig().sample_rows), 2
+    rows, width = value(flags, "--sample-rows", RunConfig().sample_rows), 2
     if numbers == "float32":
         width = 4
     with torch.device("meta"):
@@ -162,8 +162,8 @@ def test_a_token_takes_as_much_as_memory_py_counts(recompute):
             if recompute:
                 checkpoint_blocks(model)
             paper.most = paper.held
-            policy = LocalPolicy(model, AdamW(model), TrainConfig(), packed_logprobs)
-            policy.forward_backward(rollouts(count, 128), TrainConfig(), denominator=1.0)
+            policy = LocalPolicy(model, AdamW(model), RunConfig(), packed_logprobs)
+            policy.forward_backward(rollouts(count, 128), RunConfig(), denominator=1.0)
         most.append(paper.most)
     grown = (most[1] - most[0]) / (2 * (PROMPT + 128))
     assert token_bytes(model, recompute) / 2 < grown < token_bytes(model, recompute)
@@ -174,7 +174,7 @@ def test_what_the_check_at_the_start_counts_is_in_the_page():
     with torch.device("meta"):
         model = Qwen3Model(QWEN_CONFIG_06_B)
     for updates in ("master", "stochastic"):
-        fixed = fixed_bytes(model, TrainConfig(low_precision_updates=updates))
+        fixed = fixed_bytes(model, RunConfig(low_precision_updates=updates))
         assert f"{fixed / 1e9:.1f} GB" in text
 
 
@@ -205,7 +205,7 @@ def test_how_many_kernels_a_step_starts():
             largest = lambda *given: cut_among_the_largest(*given, GPU_CANDIDATES)[0]  # noqa: E731
             assert kernels(lambda: sample_next_token(logits, u, *top_p[:3], largest)) <= 74
         optimizer = AdamW(model)
-        config = TrainConfig(max_new_tokens=128)
+        config = RunConfig(max_new_tokens=128)
         policy = LocalPolicy(model, optimizer, config, packed_logprobs)
         both_ways = kernels(lambda: policy.forward_backward(rollouts(8, 128), config, 1.0))
         assert both_ways <= 2460

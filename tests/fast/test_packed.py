@@ -5,6 +5,7 @@ import torch
 from toy import toy_model
 
 from reasoning_from_scratch.fast import packed as packed_module
+from reasoning_from_scratch.fast.memory import checkpoint_blocks
 from reasoning_from_scratch.fast.packed import (
     blockwise_logprobs,
     pack,
@@ -12,7 +13,6 @@ from reasoning_from_scratch.fast.packed import (
 )
 from reasoning_from_scratch.logprobs import pack_kept, padded_logprobs, token_logprobs
 from reasoning_from_scratch.rollouts import Rollout, make_batch
-from reasoning_from_scratch.run.memory import checkpoint_blocks
 
 TEMPERATURE = 0.8
 

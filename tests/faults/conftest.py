@@ -7,6 +7,6 @@ import pytest
 def logs_go_nowhere_else():
     """A test that runs the trainer leaves no log file open for the next one."""
     yield
-    from reasoning_from_scratch.run.folder import close_logs
+    from rfs.run.folder import close_logs
 
     close_logs()

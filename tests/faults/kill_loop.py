@@ -26,8 +26,8 @@ from toy import named, toy_config, toy_world, train
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import disk
 from reasoning_from_scratch.recipes import get_recipe
-from reasoning_from_scratch.report import metrics
-from reasoning_from_scratch.run.options import resumed_config
+from rfs.report import metrics
+from rfs.run.options import resumed_config
 
 STEPS = 10
 KINDS = {

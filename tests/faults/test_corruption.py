@@ -11,8 +11,8 @@ from faults import kill_loop
 from toy import resumed_run, timeless
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.training_run import TrainingRun
+from rfs.run.options import resumed_config
+from rfs.run.training_run import TrainingRun
 from tests.faults.whole import kind_of, lines
 
 CRASHED_AT = 7

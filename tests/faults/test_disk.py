@@ -13,10 +13,10 @@ from faults import kill_loop
 from toy import resumed_run, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.folder import LOCK_FILE, OWNER_FILE, RunFolder
-from reasoning_from_scratch.run.options import resumed_config
+from rfs.run.folder import LOCK_FILE, OWNER_FILE, RunFolder
+from rfs.run.options import resumed_config
 from tests.faults.whole import check_whole, kind_of, lines, same_runs
-from tests.run.test_interrupts import ENVIRONMENT
+from tests.program.run.test_interrupts import ENVIRONMENT
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_the_end_at_each_kind_of_write(tmp_path, how):
 IN_SMALL_FILES = """
 import resource, signal, sys
 from pathlib import Path
-from reasoning_from_scratch.commands.cli import main
+from rfs.commands.cli import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 room = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, room[1]))  # no file may be longer
@@ -154,7 +154,7 @@ def test_a_full_disk_leaves_no_half_of_a_model_or_page(words, left, tmp_path):
 
 HOLD = (
     "import sys, time; from pathlib import Path; "
-    "from reasoning_from_scratch.run.folder import FolderLock; "
+    "from rfs.run.folder import FolderLock; "
     "lock = FolderLock(Path(sys.argv[1])); lock.take(); print('held', flush=True); time.sleep(600)"
 )
 

@@ -15,12 +15,9 @@ from toy import toy_model
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.tensor_files import load_state
-from reasoning_from_scratch.files.weights import (
-    load_model_and_tokenizer,
-    save_hf_folder,
-    save_model,
-)
+from reasoning_from_scratch.files.weights import save_hf_folder, save_model
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+from rfs.files.models import load_model_and_tokenizer
 from tests.conftest import build_tokenizer
 
 SECONDS, MEGABYTES = 5, 200

@@ -10,9 +10,9 @@ from command_world import make_world, train_words
 from faults import kill_loop
 from toy import resumed_run, toy_world, train
 
-from reasoning_from_scratch.run.checkpoints import Checkpoints
+from rfs.run.checkpoints import Checkpoints
 from tests.faults.whole import check_whole, lines, same_runs
-from tests.run.test_interrupts import ENVIRONMENT, press_at
+from tests.program.run.test_interrupts import ENVIRONMENT, press_at
 
 HERE = Path(__file__).parent
 
@@ -61,7 +61,7 @@ def test_hundreds_of_ends(how, times, tmp_path):
 def test_a_closed_pipe_does_not_end_a_run(tmp_path):
     """rfs train | head -1"""
     make_world(tmp_path)
-    words = ["-m", "reasoning_from_scratch", *train_words(tmp_path, tmp_path / "run", "--steps", 2)]
+    words = ["-m", "rfs", *train_words(tmp_path, tmp_path / "run", "--steps", 2)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, *words], env=ENVIRONMENT, **pipes) as run:
         run.stdout.readline()
@@ -98,7 +98,7 @@ def test_the_next_start_sweeps_up(tmp_path):
 def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_path, monkeypatch):
     run = tmp_path / "run"
     asked = kill_loop.config(run, rolling_every=0, save_every=4, steps=10, keep_last=0)
-    press_at("policy.sample_groups", 5, monkeypatch)
+    press_at("reasoning_from_scratch.policy.sample_groups", 5, monkeypatch)
     assert train(asked, quiet=True, **toy_world(tmp_path)).stopped
     monkeypatch.undo()
     resumed_run(run)

@@ -27,10 +27,10 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
-from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
+from rfs.run.options import configure, resolved
+from rfs.tasks.own_task import Verifier
 
 BAD = [math.nan, math.inf, -math.inf]
 

@@ -1,7 +1,7 @@
 """What must hold for any input, tried on many: extraction, normalization, top-p, batches.
 
 The ordinary form tries the same inputs every time; -m soak tries 100 times as many, new ones.
-More properties stand with their modules: tests/grading/test_rewrites.py, test_sampling_*.py,
+More properties stand with their modules: tests/grader/test_rewrites.py, test_sampling_*.py,
 test_advantages.py, test_losses.py, test_rollouts.py.
 """
 
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy import policy_distribution
 
-from reasoning_from_scratch.grading import (
+from answer_grader import (
     answer_verdict,
     extract_final_candidate,
     get_last_boxed,

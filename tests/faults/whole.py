@@ -7,8 +7,8 @@ from pathlib import Path
 from safetensors.torch import load_file
 from toy import timeless
 
-from reasoning_from_scratch.files.saved_models import CARD_FILE
 from reasoning_from_scratch.text import scan_lines
+from rfs.files.saved_models import CARD_FILE
 
 NOT_COMPARED = {"logs.log"}
 SAVE_KEYS = ("name", "batch", "final", "best", "eval_acc")

@@ -6,15 +6,16 @@ import shutil
 import pytest
 import torch
 
-from reasoning_from_scratch.commands import cli
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.adapters import ADAPTER_WEIGHTS
-from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG, base_of, check_model_name
+from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG, base_of
 from reasoning_from_scratch.files.tensor_files import load_state, save_state
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
+from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merged, save_peft
-from reasoning_from_scratch.run.options import resolved
+from rfs.commands import cli
+from rfs.config import RunConfig
+from rfs.files.models import check_model_name, load_model_and_tokenizer
+from rfs.run.options import resolved
 
 
 @pytest.fixture
@@ -66,8 +67,8 @@ def test_the_base_may_be_a_folder_that_the_commands_find_again(tmp_path):
 
 
 def test_a_run_begins_with_it_and_has_the_options_of_its_base(tmp_path, adapter):
-    config = resolved(TrainConfig(model=str(adapter)))
-    assert config.problems == resolved(TrainConfig(model="tiny")).problems
+    config = resolved(RunConfig(model=str(adapter)))
+    assert config.problems == resolved(RunConfig(model="tiny")).problems
     run = tmp_path / "run"
     flags = "--steps 1 --lr 0 --problems-per-step 2 --rollouts 2 --max-new-tokens 4 --no-preflight"
     command = ["train", "--model", str(adapter), "--log-path", str(run), *flags.split()]

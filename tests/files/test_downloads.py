@@ -32,11 +32,8 @@ from reasoning_from_scratch.files.downloads import (
     download_qwen3_small,
     published_checkpoint,
 )
-from reasoning_from_scratch.tasks.problem_sets import (
-    load_math500_test,
-    load_math_train,
-    load_problems,
-)
+from reasoning_from_scratch.problem_sets import load_math500_test, load_math_train
+from rfs.tasks.problem_sets import load_problems
 
 CONTENT = random.Random(0).randbytes(300_000)
 

@@ -17,8 +17,8 @@ from reasoning_from_scratch.files.gguf_files import (
     read_gguf,
 )
 from reasoning_from_scratch.files.tensor_files import to_hf_names
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.qwen3 import stretched
+from rfs.files.models import load_model_and_tokenizer
 from tests.files.test_weights import LLAMA_3, make_model
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role + m.content + eos_token }}{% endfor %}"

@@ -14,8 +14,9 @@ from file_server import closed_port, hub_at, hub_with, respond, serving
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import hub_models
 from reasoning_from_scratch.files.model_names import is_hub_name
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
+from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+from rfs.files.models import load_model_and_tokenizer
 from tests.files.test_gguf_files import small, write
 from tests.files.test_weights import make_model
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_state, save_model
+from reasoning_from_scratch.files.weights import load_state, save_model
+from rfs.files.models import load_model_and_tokenizer
 from tests.files.test_weights import make_model, one_line
 
 

@@ -14,7 +14,6 @@ from reasoning_from_scratch.files import weights
 from reasoning_from_scratch.files.tensor_files import NAMES, config_from_hf, config_to_hf
 from reasoning_from_scratch.files.weights import (
     load_hf_weights_into_qwen,
-    load_model_and_tokenizer,
     load_tokenizer_only,
     load_weights,
     save_hf_folder,
@@ -25,6 +24,7 @@ from reasoning_from_scratch.files.weights import (
 )
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, Qwen3Model
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer, stop_ids_of
+from rfs.files.models import load_model_and_tokenizer
 
 CONFIG = TOY_CONFIG | {"vocab_size": 400, "context_length": 64, "hidden_dim": 48, "head_dim": 16}
 CONFIG |= {"rope_base": 1_000_000.0}

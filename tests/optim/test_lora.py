@@ -10,7 +10,6 @@ from small_model import small_model, with_lora
 from torch import nn
 from toy import toy_config, toy_model, toy_world, train
 
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_state
 from reasoning_from_scratch.optim.lora import (
@@ -22,7 +21,8 @@ from reasoning_from_scratch.optim.lora import (
     merged,
     save_peft,
 )
-from reasoning_from_scratch.run.options import resolved, resumed_config
+from rfs.config import RunConfig
+from rfs.run.options import resolved, resumed_config
 
 IDS = torch.randint(0, 13, (3, 9), generator=torch.Generator().manual_seed(0))
 
@@ -140,9 +140,9 @@ def test_a_resumed_run_ends_as_the_whole_one(tmp_path):
 
 
 def test_the_default_rate_is_ten_times_that_of_all_weights():
-    full, lora = (resolved(TrainConfig(lora_rank=rank)).lr for rank in (0, 8))
+    full, lora = (resolved(RunConfig(lora_rank=rank)).lr for rank in (0, 8))
     assert lora == pytest.approx(10 * full)
-    assert resolved(TrainConfig(lora_rank=8, lr=3e-4)).lr == 3e-4
+    assert resolved(RunConfig(lora_rank=8, lr=3e-4)).lr == 3e-4
 
 
 # ---- weights only

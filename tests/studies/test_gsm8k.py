@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.tables import read_table, write_table
 from reasoning_from_scratch.problems import PLACE
 from reasoning_from_scratch.sampling import Sampling
+from rfs.files.tables import read_table, write_table
 from tests.studies.made_data import write_gsm8k, write_rows
 
 import costs  # isort: skip

@@ -3,8 +3,8 @@
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.tables import read_table
 from reasoning_from_scratch.text import read_lines
+from rfs.files.tables import read_table
 from tests.studies.made_data import write_math
 
 import math_levels  # isort: skip

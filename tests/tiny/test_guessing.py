@@ -1,9 +1,9 @@
 """Numbers to guess: which there are, and how the game is put to a model."""
 
 from reasoning_from_scratch.problems import problem_prompt
-from reasoning_from_scratch.tasks.environments.guess import largest
-from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
 from reasoning_from_scratch.tiny.guessing import MOST
+from rfs.tasks.environments.guess import largest
+from rfs.tasks.problem_sets import held_out, load_problems, training_problems
 
 
 def test_every_number_is_asked_once():

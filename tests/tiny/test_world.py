@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from reasoning_from_scratch.grading import grade_answer
+from answer_grader import grade_answer
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.tiny.world import (
     FAMILIES,

@@ -1,0 +1,116 @@
+"""How many tokens a training pass takes at a time, from what weights and passes need in memory."""
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+
+from reasoning_from_scratch.config import Optim, TrainConfig
+from reasoning_from_scratch.policy import MICRO_BATCH_TOKENS
+from reasoning_from_scratch.qwen3 import Qwen3Model
+
+log = logging.getLogger("reasoning_from_scratch")
+
+GB = 1e9
+# On a CPU a training pass takes 1 GB, or a 24th of the memory that is free if that is more. With
+# LoRA on Qwen's 0.5B the process needs 3.8 GB with passes over 512 tokens, 5.2 with 1,024 and 10.6
+# with 8,192, and the smallest take a sixth more time than the largest. All 8,192 tokens of the tiny
+# models fit into 1 GB, so their runs never depend on what is free.
+SHARE_OF_FREE, ALWAYS_FREE = 1 / 24, 1 * GB
+STEP = 256  # tokens: the same machine mostly comes to the same number
+
+
+WEIGHTS, OPTIMIZER, GRADIENTS = "weights", "the optimizer", "gradients"
+
+
+def fixed_parts(model: Qwen3Model, config: Optim) -> dict[str, int]:
+    """Bytes of the weights; of those that are trained also of their gradient, AdamW's two means
+    and, for narrow weights, a float32 copy of each."""
+    parts = {WEIGHTS: weight_bytes(model), OPTIMIZER: 0, GRADIENTS: 0}
+    for weight in (p for p in model.parameters() if p.requires_grad):
+        stochastic = config.low_precision_updates == "stochastic"
+        narrow = weight.element_size() < 4
+        mean, master = (2, 0) if narrow and stochastic else (4, 4 * narrow)
+        parts[OPTIMIZER] += weight.numel() * (mean + 4 + master)
+        parts[GRADIENTS] += weight.numel() * 4  # narrow ones are added up in float32
+    return parts
+
+
+def fixed_bytes(model: Qwen3Model, config: Optim) -> int:
+    return sum(fixed_parts(model, config).values())
+
+
+def weight_bytes(model: Qwen3Model) -> int:
+    return sum(weight.nbytes for weight in model.parameters())
+
+
+def cache_bytes(model: Qwen3Model) -> int:
+    """Keys and values of one token."""
+    numbers = 2 * model.cfg["n_layers"] * model.cfg["n_kv_groups"] * model.cfg["head_dim"]
+    return numbers * model.tok_emb.weight.element_size()
+
+
+def token_bytes(model: Qwen3Model, recompute: bool) -> int:
+    """What a training pass holds for one token, at most: the inputs of every operation of a block,
+    until its backward pass, and what its norms compute in float32. `recompute`: the input of each
+    block, and the inside of one."""
+    cfg, size = model.cfg, model.tok_emb.weight.element_size()
+    heads, groups = cfg["n_heads"] * cfg["head_dim"], cfg["n_kv_groups"] * cfg["head_dim"]
+    numbers = 6 * cfg["emb_dim"] + 4 * (heads + groups + cfg["hidden_dim"])
+    block = numbers * size + 4 * cfg["emb_dim"] * 4
+    return cfg["n_layers"] * cfg["emb_dim"] * size + block if recompute else cfg["n_layers"] * block
+
+
+def fitting_micro_batch(
+    model: Qwen3Model, config: TrainConfig, device: torch.device, processes: int = 1
+) -> int:
+    """How many tokens a training pass takes at a time, if micro_batch_tokens does not say, up to
+    MICRO_BATCH_TOKENS. A GPU begins with these, and halves them when its memory runs out."""
+    if device.type != "cpu":
+        return MICRO_BATCH_TOKENS
+    # Gradients and optimizer are still to come, and a second copy of the weights, for sampling.
+    free = available_memory() / processes - fixed_bytes(model, config)
+    room = max(ALWAYS_FREE, SHARE_OF_FREE * free)
+    tokens = min(MICRO_BATCH_TOKENS, room / token_bytes(model, config.gradient_checkpointing))
+    fitting = max(STEP, int(tokens) // STEP * STEP)
+    if fitting < MICRO_BATCH_TOKENS:
+        log.info(
+            "micro_batch_tokens is %d: that many are trained on at a time, for a part of the "
+            "%.1f GB of memory that are free",
+            fitting,
+            available_memory() / GB,
+        )
+    return fitting
+
+
+def available_memory() -> float:
+    """Bytes that can still be used, within a container's limit; infinite if unknown."""
+    amounts = [float("inf")]
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        rows = dict(line.split(":") for line in meminfo.read_text().splitlines())
+        amounts.append(int(rows["MemAvailable"].split()[0]) * 1024)
+    elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # macOS: all memory
+        amounts.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and limit.read_text().strip() != "max":
+        amounts.append(int(limit.read_text()) - int(used.read_text()))
+    return min(amounts)
+
+
+def device_bytes(device: torch.device) -> int:
+    """All memory of a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory()
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 2**63  # on Windows this needs a library
+
+
+def checkpoint_blocks(model: Qwen3Model) -> None:
+    """Make each block drop its activations and recompute them in the backward pass."""
+    for block in model.trf_blocks:
+        block.recompute = True

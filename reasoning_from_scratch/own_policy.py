@@ -1,0 +1,87 @@
+"""A policy for your own experiments, opened by a model's name: `Policy.load("tiny")`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from torch import Tensor
+
+from reasoning_from_scratch.config import Loss, Sampling, TrainConfig
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
+from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.memory import fitting_micro_batch
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.lora import add_lora, merged
+from reasoning_from_scratch.policy import LocalPolicy, Sums
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Group, Judge, Rollout
+
+
+class Policy(LocalPolicy):
+    """A policy in one process: sample, forward_backward, optim_step. By default it computes with
+    what is in fast/; `engine="plain"` takes the pages that the chapters show."""
+
+    samples_with = FAST
+
+    @classmethod
+    def load(
+        cls,
+        model: str,
+        config: TrainConfig | None = None,
+        device: str = "auto",
+        lora_rank: int = 0,
+        dtype: str = "auto",
+        engine: Literal["fast", "plain"] = "fast",
+    ) -> "Policy":
+        """`model` is what --model takes: tiny, smollm2, OWNER/NAME, a folder, a run. `config` sets
+        the temperature of the trained log-probabilities, the size of a micro-batch and LoRA, and
+        the number format, unless `dtype` names one."""
+        config, place = config or TrainConfig(), trusted_device(device)
+        name = config.dtype if dtype == "auto" else dtype
+        weights, tokenizer = load_model_and_tokenizer(
+            model, place, dtype=partial(dtype_by_name, name, place)
+        )
+        if rank := lora_rank or config.lora_rank:
+            add_lora(weights, rank, config.lora_alpha)
+        if config.micro_batch_tokens is None:
+            tokens = fitting_micro_batch(weights, config, place)
+            config = replace(config, micro_batch_tokens=tokens)
+        if engine == "plain":
+            return cls(weights, AdamW(weights), config, tokenizer=tokenizer)
+        return cls(weights, AdamW(weights), config, packed_logprobs, tokenizer, cls.samples_with)
+
+    def sample(
+        self,
+        problems: Sequence[Problem],
+        config: Sampling,
+        step: int = 0,
+        places: Sequence[int] | None = None,
+        judge: Judge | None = None,
+    ) -> list[Group]:
+        if config.keep_sampling_mask is None:  # as in a run: kept where training needs it
+            config = replace(config, keep_sampling_mask=config.leaves_tokens_out)
+        return super().sample(problems, config, step, places, judge)
+
+    def forward_backward(
+        self,
+        rollouts: Sequence[Rollout],
+        config: Loss,
+        denominator: float,
+        found: list[Tensor] | None = None,
+    ) -> list[Sums]:
+        ours = self.config.train_temperature
+        if isinstance(config, TrainConfig) and config.train_temperature != ours:
+            raise UserError(
+                f"this policy computes log-probabilities at temperature {ours:g}, and the answers "
+                f"were sampled at {config.train_temperature:g}: Policy.load(MODEL, config)"
+            )
+        return super().forward_backward(rollouts, config, denominator, found)
+
+    def save(self, folder: str | Path) -> Path:
+        """The weights in a folder that `load`, every command and transformers open."""
+        return save_hf_folder(merged(self.model), self.tokenizer, Path(folder))

@@ -1,0 +1,85 @@
+"""The last lines of a run: what changed, one answer before and after, and what to do next."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from reasoning_from_scratch.text import counted, read_lines, visible
+from rfs.files.saved_models import evaluated_at, evaluations_in
+
+PROBES = "probes.jsonl"  # answers of the weights to the same few problems, before and after
+
+
+def run_summary(folder: Path, rows: Sequence[dict]) -> str:
+    """`rows`: the lines of the run's metrics."""
+    rfs, _ = words_here()
+    named = shlex.quote(str(folder))
+    again = (f"{rfs} evaluate --model {named}", "measure it on all held-out problems")
+    if not any(evaluations_in(row) for row in rows):
+        again = (f"{rfs} evaluate --model {named}", "the run itself did not: see --eval-every")
+    parts = [
+        before_and_after(rows),
+        two_answers(read_lines(folder / PROBES)),
+        f"done: {visible(str(folder))} holds the weights, metrics.csv and report.html",
+        commands_to_try([(f"{rfs} report {named}", "each answer, and why it was rewarded"), again]),
+    ]
+    return "\n" + "\n\n".join(filter(None, parts))
+
+
+def before_and_after(rows: Sequence[dict]) -> str:
+    """Accuracy at the first evaluation and at the last, and the reward of the first step and the
+    last; only what was measured twice."""
+    lines = []
+    measured = [one for row in rows for one in evaluations_in(row) if one["eval_acc"] is not None]
+    if len(measured) > 1:
+        first, last = measured[0], measured[-1]
+        lines.append(
+            f"correct answers to {counted(last['eval_problems'], 'problem')}: "
+            f"{first['eval_acc']:.1%} after {counted(evaluated_at(first), 'step')}, "
+            f"{last['eval_acc']:.1%} after {evaluated_at(last)}"
+        )
+    rewards = [row["reward/total"] for row in rows if row.get("reward/total") is not None]
+    if len(rewards) > 1:
+        first, last = rewards[0], rewards[-1]
+        lines.append(f"mean reward: {first:.3f} in the first step, {last:.3f} in the last")
+    return "\n".join(lines)
+
+
+def two_answers(lines: Sequence[dict]) -> str:
+    """A problem whose answer became correct, else one whose answer changed; "" if none did."""
+    if len(lines) < 2:
+        return ""
+    pairs = list(zip(lines[0]["probes"], lines[-1]["probes"], strict=False))
+    changed = [(then, now) for then, now in pairs if then["text"] != now["text"]]
+    learned = [(then, now) for then, now in changed if now["correct"] and not then["correct"]]
+    if not changed:
+        return ""
+    then, now = (learned or changed)[0]
+    return shown_answers(then["problem"], then["text"], now["text"])
+
+
+def shown_answers(problem: str, then: str, now: str) -> str:
+    return visible(f"Problem: {problem}\nbefore: {then.strip()}\nafter:  {now.strip()}")
+
+
+def commands_to_try(rows: Sequence[tuple[str, str]]) -> str:
+    """Commands for this shell, each with what it shows."""
+    return "\n".join(["Next:", *(f"  {command}  # {why}" for command, why in rows)])
+
+
+def words_here() -> tuple[str, str]:
+    """How to call `rfs` and `jupyter lab` from the shell that started this."""
+    if "UV" in os.environ:  # set by `uv run`
+        rfs, jupyter = "uv run rfs", "uv run --extra notebook jupyter lab"
+    else:
+        found = shutil.which("rfs")
+        ours = found and Path(found).parent == Path(sys.executable).parent
+        python = shlex.quote(sys.executable)
+        install = "" if find_spec("jupyterlab") else f'{python} -m pip install -e ".[notebook]" && '
+        rfs = "rfs" if ours else f"{python} -m rfs"
+        jupyter = install + ("jupyter lab" if ours else f"{python} -m jupyter lab")
+    return rfs, jupyter

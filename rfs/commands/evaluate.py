@@ -1,0 +1,275 @@
+"""`rfs evaluate`: models on problem sets, their scores, and pass@k as a table and a picture."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from reasoning_from_scratch.errors import UserError, check_at_least
+from reasoning_from_scratch.problems import (
+    PLACE,
+    PROMPT_FILE,
+    Asked,
+    asked_of,
+    check_prompt,
+    render_prompt,
+)
+from reasoning_from_scratch.text import counted, expanded
+from rfs.config import RunConfig
+from rfs.evaluation.answer_file import card_path
+from rfs.evaluation.evaluate import evaluate_with, open_model
+from rfs.evaluation.options import EvaluateOptions
+from rfs.evaluation.pass_curves import curve, pass_rates, pass_table
+from rfs.files.models import check_model_name
+from rfs.files.saved_models import run_and_save, which_weights
+from rfs.report.pass_picture import save_pass_curves
+from rfs.report.picture_files import picture_path
+from rfs.run.chosen_problems import solved_examples
+from rfs.run.folder import RunFolder
+from rfs.run.option_checks import flag
+from rfs.run.options import GAMES, configure, preset, resolved
+from rfs.tasks.environments.conversation import environment_of
+from rfs.tasks.judge import named_verifier
+from rfs.tasks.made_sets import made_set
+from rfs.tasks.problem_sets import held_out, load_problems
+
+# The training settings on which a run's answers, or the verdicts on them, depend.
+AS_TRAINED = (
+    "environment max_turns max_turn_tokens max_new_tokens prompt stop reward calculator"
+).split()
+
+
+def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
+    """Prints the scores; progress goes to stderr. `given`: the options on the command line."""
+    options, examples = as_trained(asked, given)
+    if options.problems is None:
+        options = replace(options, problems=default_problems(options))
+    refuse_unmeasurable(options)
+    figure = picture_path(options.figure) if options.figure else None
+    rates = measured_rates(options, examples)
+    if figure or len(options.model) > 1:
+        for title, by_model in rates.items():
+            print(f"\npass@k on {title}, with 95 % intervals\n\n{pass_table(by_model)}")
+    if figure:
+        curves = {
+            title: {name: curve(own) for name, own in by_model.items()}
+            for title, by_model in rates.items()
+        }
+        save_pass_curves(curves, figure)
+        print(f"\npicture: {figure}, its numbers: {figure.with_suffix('.csv')}")
+
+
+# --- a run is prompted the way it was trained ---
+
+
+def trained_with(name: str) -> RunConfig | None:
+    """The configuration of a run. For a game's player, known by its name: what suits the game.
+    What `rfs serve` trains has no problems of its own, and is measured like any model."""
+    run, _ = run_and_save(name)
+    if run:
+        config = RunFolder(run).read_config()
+        return config if config.problems else None
+    for environment, game in GAMES.items():
+        if Path(name).name.startswith(game["model"]):
+            usual_length = EvaluateOptions.max_new_tokens  # the player's own is not recorded
+            return resolved(configure(environment=environment, max_new_tokens=usual_length))
+    return None
+
+
+def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptions, str]:
+    """The options, completed with the settings that the models were trained with, and the solved
+    problems that come before each question. One printed line says what was filled in."""
+    game = GAMES.get(options.environment)
+    if game and "model" not in given:
+        options = replace(options, model=(game["model"],))
+    trained = {name: config for name in options.model if (config := trained_with(name))}
+    if given & {"environment", "reward"}:  # either one replaces the other
+        given = given | {"environment", "reward"}
+    taken: dict[str, Any] = {}
+    for name in AS_TRAINED:
+        values = [own_prompt(c) if name == "prompt" else getattr(c, name) for c in trained.values()]
+        if name in given or not values:
+            continue
+        if values.count(values[0]) < len(values):
+            raise UserError(
+                f"these models were trained with different values of {flag(name)}: choose one"
+            )
+        if values[0] != getattr(options, name):
+            taken[name] = values[0]
+    options = replace(options, **taken)
+    prefixes = {solved_examples(config) for config in trained.values()} or {""}
+    if len(prefixes) > 1:
+        raise UserError("these models were shown different solved problems: evaluate one at a time")
+    (examples,) = prefixes
+    if examples and options.prompt != "book":
+        raise UserError(
+            "the run was trained with --few-shot, whose solved problems are in the book's prompt: "
+            "drop --prompt"
+        )
+    options = as_carried(
+        options, given | taken.keys(), [n for n in options.model if n not in trained]
+    )
+    if taken or examples:
+        words = [spelled(name, value) for name, value in taken.items()]
+        words += ["the solved problems of --few-shot"] if examples else []
+        print(f"{', '.join(trained)}: prompted as in training, with {' '.join(words)}")
+    return options, examples
+
+
+def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) -> EvaluateOptions:
+    """The same for models that are no runs, if their folders say how they were asked."""
+    asked = {name: found for name in names if (found := asked_of(name))}
+    usual = Asked(render_prompt(PLACE))
+    if all(replace(one, chat_template=False) == usual for one in asked.values()):
+        return options
+    if len(asked) < len(options.model) or len(set(asked.values())) > 1:
+        if {"prompt", "stop"} <= given:
+            return options
+        raise UserError(
+            "these models were asked in different ways: choose one with --prompt and --stop, or "
+            "evaluate one at a time"
+        )
+    (one,) = set(asked.values())
+    carried = {"prompt": str(expanded(names[0]) / PROMPT_FILE), "stop": one.stop}
+    taken: dict[str, Any] = {n: value for n, value in carried.items() if n not in given and value}
+    if taken:
+        words = " ".join(spelled(name, value) for name, value in taken.items())
+        print(f"{', '.join(asked)}: asked as in training, with {words}")
+    return replace(options, **taken)
+
+
+def own_prompt(config: RunConfig) -> str | None:
+    return config.prompt or ("book" if config.few_shot else None)
+
+
+def spelled(name: str, value: object) -> str:
+    """As it would be written on the command line."""
+    if value is True:
+        return flag(name)
+    return f"{flag(name)} {value if str(value).isprintable() else repr(value)}"
+
+
+def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
+    """The problems that belong to the models; any others would measure a different task."""
+    named = {}
+    for name in options.model:
+        config = trained_with(name)
+        if not config:
+            check_model_name(name)
+        named[name] = (
+            tuple(config.eval_problems)
+            if config
+            else (held_out((GAMES.get(options.environment) or preset(name))["problems"]),)
+        )
+    if len(set(named.values())) > 1:
+        raise UserError(
+            "these models were made for different problems: choose some with --problems"
+        )
+    return named[options.model[0]] if named else ()
+
+
+# --- measuring ---
+
+
+def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, dict[str, Tensor]]:
+    """Problem set, with its size -> model -> pass@k of each problem. Prints the other scores.
+    `examples` come before each question."""
+    verifier = named_verifier(options.reward)
+    paths = answer_paths(options)
+    weights = {name: which_weights(name) for name in options.model}  # as the card names them
+    sets = {n: load_problems(n, limit=options.limit) for n in options.problems}
+    if examples:
+        sets = {n: [replace(p, prefix=examples) for p in some] for n, some in sets.items()}
+    titles = {name: f"{name}, {counted(len(sets[name]), 'problem')}" for name in sets}
+    rates: dict[str, dict[str, Tensor]] = {title: {} for title in titles.values()}
+    for name, place in weights.items():
+        model, tokenizer = open_model(place, options.device, options.dtype)
+        for problem_set, problems in sets.items():
+            title, path = titles[problem_set], paths.get((problem_set, name))
+            print(f"{place} on {title}")
+            try:
+                result = evaluate_with(
+                    options, model, tokenizer, problems, verifier, problem_set, place, path
+                )
+            except KeyboardInterrupt:
+                if path is not None:
+                    print("run the same command again to continue from here", file=sys.stderr)
+                raise
+            print(result.report())
+            if path is not None:
+                print(f"answers: {path}, card: {card_path(path)}")
+            rates[title][name] = pass_rates(result)
+    return rates
+
+
+def refuse_unmeasurable(options: EvaluateOptions) -> None:
+    """Refuses what cannot be measured, before anything is loaded."""
+    if not options.model or not options.problems:
+        raise UserError("nothing to do: give a --model and a set of --problems")
+    check_at_least(options, samples=1, sample_rows=1, max_turns=1, max_turn_tokens=0)
+    if options.samples > 1 and options.temperature == 0:
+        raise UserError(
+            "--samples above 1 needs --temperature above 0: greedy answers are all the same"
+        )
+    usual = EvaluateOptions()
+    for name in ("top_p", "top_k"):
+        if options.temperature == 0 and getattr(options, name) != getattr(usual, name):
+            raise UserError(
+                f"{flag(name)} does nothing at temperature 0, which takes the most probable token: "
+                "add --temperature 1, or drop it"
+            )
+    if options.prompt is not None:
+        check_prompt(options.prompt)
+    refuse_in_environment(options, usual)
+    if options.figure and options.samples == 1:
+        raise UserError("--figure draws pass@k, which needs --samples above 1, such as 64")
+    rules = next((name for name in options.problems if made_set(name)), None)
+    if rules and options.fallback != "none":
+        raise UserError(
+            f"--fallback {options.fallback} is for the grader, and {rules} has its own rules: "
+            "drop it"
+        )
+    if options.reward and options.fallback != "none":
+        raise UserError(
+            f"--fallback {options.fallback} is for the grader, and --reward {options.reward} reads "
+            "the whole text: drop one"
+        )
+
+
+def refuse_in_environment(options: EvaluateOptions, usual: EvaluateOptions) -> None:
+    """Refuses what has no effect without an environment, or with one."""
+    if options.environment is None:
+        for name in ("max_turns", "max_turn_tokens"):
+            if getattr(options, name) != getattr(usual, name):
+                raise UserError(f"{flag(name)} does nothing without --environment")
+        return
+    environment_of(options.environment)
+    if options.reward:
+        raise UserError(
+            "--environment sets the reward of an answer, and so does --reward: drop one"
+        )
+    if options.fallback != "none":
+        raise UserError(
+            f"--fallback {options.fallback} is for the grader, and --environment "
+            f"{options.environment} judges by itself: drop one"
+        )
+
+
+def answer_paths(options: EvaluateOptions) -> dict[tuple[str, str], Path]:
+    """(problem set, model) -> its file of answers: --out itself, if there is only one."""
+    path = options.out_path
+    paths: dict[tuple[str, str], Path] = {}
+    if path is None:
+        return paths
+    for problem_set in options.problems:
+        for model in options.model:
+            words = [path.stem]
+            words += [Path(problem_set).stem] if len(options.problems) > 1 else []
+            words += [Path(model).name] if len(options.model) > 1 else []
+            paths[problem_set, model] = path.with_name("-".join(words) + path.suffix)
+    if len(set(paths.values())) < len(paths):
+        raise UserError("--out: two models or sets of one name would share a file; rename one")
+    return paths

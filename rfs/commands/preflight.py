@@ -1,0 +1,218 @@
+"""`rfs preflight`: can reinforcement learning work with this model on these problems?
+
+It shows what evaluation/group_signal.py finds in some groups, as tables, with the cost of a step.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+
+import torch
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.problems import Problem, problem_prompt, sent_prompt, with_prompt
+from reasoning_from_scratch.rollouts import Rollout, make_batch
+from reasoning_from_scratch.text import aligned, counted, visible
+from rfs.commands.preflight_options import PreflightOptions
+from rfs.config import RunConfig, part_of
+from rfs.evaluation.evaluate import open_model
+from rfs.evaluation.group_signal import (
+    MANY_MIXED,
+    SOME_MIXED,
+    Preflight,
+    preflight_summary,
+    spread_out,
+)
+from rfs.run.chosen_problems import usable_problems
+from rfs.run.options import GAMES, preset
+from rfs.tasks.environments.conversation import judges_itself
+from rfs.tasks.problem_sets import training_problems
+
+GIB = 2**30
+MANY_TASKS = 12  # with more tasks than this, they are not tried one by one
+
+
+def figures_table(found: Preflight) -> str:
+    """The figures, one per line."""
+    groups = f"{counted(len(found.problems), 'problem')} x {found.rollouts} rollouts"
+    rows = {
+        "pass@1": f"{found.pass_at_1:.1%}",
+        f"pass@{found.rollouts}": f"{found.pass_at_g:.1%}",
+        "groups with signal": f"{found.live_share:.1%}",
+        "cut off": f"{found.cutoff_share:.1%}",
+        "answers parsed": f"{found.parse_rate:.1%}",
+        "mean length": f"{found.mean_length:.1f} tokens",
+        "sampling": f"{found.tokens_per_sec:,.0f} tokens/s, {found.sampling_seconds:.1f} s",
+    }
+    return "\n".join([groups, *(f"  {name:<20}{value}" for name, value in rows.items())])
+
+
+@dataclass
+class TaskFigures:
+    """How a model did on one task."""
+
+    name: str
+    problems: int
+    pass_at_1: float
+    pass_at_g: float
+    mixed_share: float  # groups in which some answers are correct and some are not
+    mean_length: float
+
+    def cells(self) -> list[str]:
+        shares = (self.pass_at_1, self.pass_at_g, self.mixed_share)
+        return [
+            self.name,
+            f"{self.problems}",
+            *(f"{share:.1%}" for share in shares),
+            f"{self.mean_length:.0f}",
+        ]
+
+
+def task_figures(
+    problems: Sequence[Problem], rows: list[dict], num_rollouts: int
+) -> list[TaskFigures]:
+    """From the rows of an evaluation, `num_rollouts` for each problem in order."""
+    by_task: dict[str, list[list[dict]]] = {}
+    for place, problem in enumerate(problems):
+        group = rows[place * num_rollouts : (place + 1) * num_rollouts]
+        if problem.rules:
+            by_task.setdefault(problem.type, []).append(group)
+    figures = []
+    for name, groups in by_task.items():
+        right = [sum(row["correct"] for row in group) for group in groups]
+        figures.append(
+            TaskFigures(
+                name=name,
+                problems=len(groups),
+                pass_at_1=sum(right) / len(groups) / num_rollouts,
+                pass_at_g=sum(count > 0 for count in right) / len(groups),
+                mixed_share=sum(0 < count < num_rollouts for count in right) / len(groups),
+                mean_length=mean(row["tokens"] for group in groups for row in group),
+            )
+        )
+    return figures
+
+
+def suggestions(tasks: Sequence[TaskFigures]) -> list[str]:
+    """Which tasks this model can learn from, and why not from the others."""
+    learnable, slow, known, hard = [], [], [], []
+    for task in tasks:
+        if task.mixed_share >= MANY_MIXED:
+            learnable.append(task.name)
+        elif task.mixed_share >= SOME_MIXED:
+            slow.append(task.name)
+        elif task.pass_at_1 > 0.5:
+            known.append(task.name)
+        else:
+            hard.append(task.name)
+    kinds = {
+        "train on": learnable,
+        "slow to learn from, few groups are mixed": slow,
+        "known already": known,
+        "too hard, hardly anything to reward": hard,
+    }
+    return [f"{words}: {', '.join(names)}" for words, names in kinds.items() if names]
+
+
+def task_table(tasks: Sequence[TaskFigures], num_rollouts: int) -> str:
+    """A line for each task, those with the most to learn first, and which to train on."""
+    head = ["task", "problems", "pass@1", f"pass@{num_rollouts}", "mixed groups", "tokens"]
+    tasks = sorted(tasks, key=lambda task: (-task.mixed_share, task.name))
+    lines = [head, *(task.cells() for task in tasks)]
+    return "\n".join([*aligned(lines), "", *suggestions(tasks)])
+
+
+def to_try(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], int]:
+    """Which problems to choose from, and how many: if a set has a few tasks, `count` of each."""
+    by_task: dict[str, list[Problem]] = {}
+    for problem in problems:
+        by_task.setdefault(problem.type if problem.rules else "", []).append(problem)
+    if not 1 < len(by_task) <= MANY_TASKS:
+        return problems, count
+    chosen = [problem for some in by_task.values() for problem in spread_out(some, count)]
+    return chosen, len(chosen)
+
+
+# --- what one training step costs ---
+
+
+def train_seconds(model, length: int) -> float:
+    """Seconds for forward and backward of a rollout of `length` tokens, the longest possible."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    read = length - 1  # the last token is only predicted
+    trial = Rollout(prompt_ids=[0], response_ids=[0] * read, logprobs=[0.0] * read)
+    batch = make_batch([trial], weights[0].device)
+    start = time.perf_counter()
+    logprobs = packed_logprobs(model, batch)
+    gradients = torch.autograd.grad(logprobs.sum(), weights)
+    if not all(bool(gradient.isfinite().all()) for gradient in gradients):  # waits for the GPU
+        raise UserError("gradients are not finite on this device; try --device cpu")
+    return time.perf_counter() - start
+
+
+def peak_memory(device: torch.device) -> float:
+    """Peak memory so far in bytes: of the GPU's allocator, else of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return math.nan
+    import resource  # not on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def cost_table(model, summary: Preflight, length: int, options: PreflightOptions) -> str:
+    """Time and memory of one training step, measured on the longest shape."""
+    training = options.problems_per_step * options.rollouts * train_seconds(model, length)
+    sampling = summary.sampling_seconds * options.problems_per_step / len(summary.problems)
+    peak = peak_memory(model.tok_emb.weight.device) / GIB
+    # Two moments and a float32 master copy of each weight.
+    optimizer = 12 * sum(weight.numel() for weight in model.parameters()) / GIB
+    rollouts = f"{options.problems_per_step} x {options.rollouts} rollouts"
+    return (
+        f"one step of {rollouts}, at most {length} tokens each\n"
+        f"  {'time':<20}{sampling:.1f} s sampling + up to {training:.1f} s training\n"
+        f"  {'memory':<20}{peak:.2f} GiB measured + {optimizer:.2f} GiB for the optimizer"
+    )
+
+
+# --- the command ---
+
+
+def preflight(options: PreflightOptions) -> int:
+    """Prints figures, cost and verdict; exit code 1 if training cannot work."""
+    game = GAMES.get(options.environment, {})
+    if game and options.model == PreflightOptions.model:
+        options = replace(options, model=game["model"])
+    defaults = preset(options.model) | game
+    limit = options.max_new_tokens or defaults["max_new_tokens"]
+    problems = training_problems(options.problems or defaults["problems"])
+    model, tokenizer = open_model(options.model, options.device, options.dtype)
+    context = model.cfg["context_length"]  # as in training, what cannot be used is skipped
+    if options.stop is not None:
+        tokenizer.end_answers_at(options.stop)
+    problems = with_prompt(problems, options.prompt, tokenizer)
+    if options.prompt is not None:
+        print(sent_prompt(tokenizer, problem_prompt(problems[0])))
+    judge = options.reward
+    if options.environment and judges_itself(options.environment):
+        judge = options.environment
+    problems = usable_problems(problems, tokenizer, context, judge)
+    chosen, count = to_try(problems, options.num_problems)
+    asked = part_of(options, RunConfig, max_new_tokens=limit)
+    summary = preflight_summary(model, tokenizer, chosen, asked, num_problems=count, progress=True)
+    print(figures_table(summary))
+    longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit
+    print(cost_table(model, summary, min(longest, context), options))
+    if not summary.can_work:
+        print(f"\nan example answer:\n{visible(summary.example[-600:])}")
+    tasks = task_figures(summary.problems, summary.rows, options.rollouts)
+    if tasks:
+        print(f"\n{task_table(tasks, options.rollouts)}")
+    print(f"\n{summary.verdict}")
+    return int(not summary.can_work)

@@ -1,0 +1,48 @@
+"""Options of `rfs preflight`."""
+
+from dataclasses import dataclass
+
+from reasoning_from_scratch.config import Device, Drawing, Turns
+from reasoning_from_scratch.errors import UserError, check_at_least
+from rfs.config import Asking
+from rfs.files.models import check_model_name
+from rfs.tasks.own_task import try_functions
+from rfs.tasks.problem_sets import try_set
+
+
+@dataclass
+class PreflightOptions(Device, Turns, Drawing, Asking):
+    """Options of `rfs preflight`; use the values that training will use."""
+
+    model: str = "tiny"
+    """Start from this model: tiny, base, reasoning, a folder, a file, a run or RUN@SAVE."""
+    problems: str | None = None
+    """Try this problem set, hf:OWNER/NAME, a .json or .jsonl file, or FILE.py:FUNCTION (default: as
+    in `rfs train`)."""
+    reward: str | None = None
+    """Use your own verifier, FILE.py:FUNCTION (default: the grader compares the boxed answer)."""
+    num_problems: int = 16
+    """Try this many problems, spread over the set; if it has several tasks, this many of each."""
+    rollouts: int = 8
+    """Sample this many rollouts per problem."""
+    problems_per_step: int = 8
+    """Estimate the time of a training step with this many problems."""
+    sample_rows: int = 64
+    """Sample this many rollouts in parallel."""
+
+    def check(self) -> str:
+        """Refuses what cannot be loaded, before torch is imported; returns the model's name."""
+        check_model_name(self.model)
+        check_at_least(self, num_problems=1, problems_per_step=1, max_new_tokens=1, sample_rows=1)
+        if self.problems is not None:
+            try_set(self.problems)
+        try_functions(self.reward)
+        self.check_asking()
+        if self.environment and self.reward:
+            raise UserError(
+                "--environment sets the reward of a rollout, and so does --reward: drop one"
+            )
+        for name in ("max_turns", "max_turn_tokens"):
+            if not self.environment and getattr(self, name) != getattr(Turns, name):
+                raise UserError(f"--{name.replace('_', '-')} does nothing without --environment")
+        return self.model

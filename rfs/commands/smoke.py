@@ -1,0 +1,69 @@
+"""The last lines of `rfs train --smoke`: what was seen to work, and what a full run takes."""
+
+import shlex
+from statistics import fmean
+
+from reasoning_from_scratch.text import counted
+from rfs.config import RunConfig, replaced
+from rfs.run.options import resolved
+
+
+def seen_to_work(asked: RunConfig, folder: str, rows: list[dict]) -> str:
+    """`asked`: the command's configuration, whose sizes --smoke has reduced; `rows`: the lines of
+    its metrics."""
+    answers = sum(row["env/all/total_episodes"] for row in rows)
+    tokens = sum(row["env/all/total_ac_tokens"] for row in rows)
+    correct = sum(row["env/all/correct"] * row["env/all/total_episodes"] for row in rows)
+    speed = tokens / max(sum(row["time/sampling"] for row in rows), 1e-9)
+    did = "sampled"
+    words = f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct"
+    if asked.is_supervised:
+        did, words = "learned", f"{counted(answers, 'worked solution')} of {tokens:,} tokens"
+    seen = {
+        did: words,
+        "gradient": gradient(rows),
+        "saved": f"rfs train --resume {shlex.quote(str(folder))} --steps N continues from here",
+        "full run": full_run(asked, rows),
+    }
+    lines = [f"  {name:<10}{words}" for name, words in seen.items()]
+    return "\n".join([f"\nChecked in {counted(len(rows), 'small step')}:", *lines])
+
+
+def gradient(rows: list[dict]) -> str:
+    if failed := sum(row["optim/nonfinite"] for row in rows):
+        return (
+            f"not finite in {counted(failed, 'update')}, which were skipped: try --dtype float32 "
+            "or --device cpu"
+        )
+    norms = [row["optim/grad_norm"] for row in rows if row["optim/updates"]]
+    if not norms:
+        return (
+            "not tested: no group had both better and worse answers. With so few answers that may "
+            "be chance; rfs preflight samples more"
+        )
+    moved = max(row["optim/update_ratio"] for row in rows if row["optim/updates"])
+    updates = counted(sum(row["optim/updates"] for row in rows), "update")
+    return (
+        f"finite, norm {fmean(norms):.2g}; {updates} moved the weights by {moved:.1g} of their size"
+    )
+
+
+def full_run(asked: RunConfig, rows: list[dict]) -> str:
+    """An estimate from the last step: the first one also waits for compiling and reading that
+    happen only once."""
+    full, small = resolved(replaced(asked, smoke=False)), resolved(asked)
+    seconds = sum(rows[-1].get(f"time/{stage}") or 0.0 for stage in ("sampling", "reward", "train"))
+    larger, longer = full.problems_per_step / small.problems_per_step, 1.0
+    each = f"{full.problems_per_step} worked solutions"
+    if not full.is_supervised:
+        larger *= full.rollouts / small.rollouts
+        longer = full.max_new_tokens / small.max_new_tokens
+        each = f"{full.problems_per_step} x {full.rollouts} answers"
+    seconds *= full.steps * larger * longer
+    time = (
+        counted(round(seconds / 60), "minute") if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+    )
+    return (
+        f"without --smoke, {counted(full.steps, 'step')} of {each} take "
+        f"{'at most' if longer > 1 else 'about'} {time} here"
+    )

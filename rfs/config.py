@@ -1,0 +1,240 @@
+"""RunConfig: what the loop reads (TrainConfig), and what, where, how often, by whom.
+
+Commands use the same parts. run/options.py fills in what a recipe, a model or the command line
+sets, and run/option_checks.py refuses what cannot work. None of them needs torch, so a mistyped
+option is refused immediately.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from reasoning_from_scratch.config import (
+    Loss,
+    Memory,
+    Optim,
+    Rewards,
+    Sampling,
+    Steps,
+    TrainConfig,
+    Updates,
+)
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.problems import check_prompt, is_in_file
+from reasoning_from_scratch.stops import stop_text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+AnyConfig = TypeVar("AnyConfig", bound="DataclassInstance")
+
+
+@dataclass
+class Run:
+    """What is trained, and where the run is stored."""
+
+    model: str = "tiny-base"
+    """Start from this model: tiny-base, smollm2, qwen-0.5b, OWNER/NAME, a folder, a file, a run or
+    RUN@SAVE. A LoRA folder, such as a run's adapter/, is loaded on top of its base model."""
+    load_checkpoint_path: str | None = None
+    """Load the current weights of this checkpoint or run, and nothing else."""
+    kl_reference: str | None = None
+    """Compare with this model in the KL penalty (default: the trained model at its start)."""
+    recipe: str = "grpo"
+    """Train with this row of `rfs recipes`, or your own, FILE.py:NAME; flags override the row."""
+    smoke: bool = False
+    """Run only two small steps, to see within two minutes that everything works here."""
+    preflight: bool = True
+    """Before the first step, check briefly whether this model can learn from these problems."""
+    log_path: str | None = None
+    """Write the run into this folder (default: runs/RECIPE-MODEL-TIME)."""
+    resume: str | None = None
+    """Continue the run in this folder, with its model, LoRA and optimizer."""
+    overwrite: bool = False
+    """Delete a run that is already in the folder, once the new one is sure to start."""
+
+
+@dataclass
+class Asking:
+    """How a problem is presented to the model."""
+
+    prompt: str | None = None
+    """Ask a problem this way: book, question, chat, plain, nanochat, or as in a FILE that has
+    {problem} in it, alone (plain:FILE) or in the chat template, chat:FILE (default: by the set)."""
+    stop: str | None = None
+    """Also end an answer at this text, such as "\\n\\n" or "Question:" for a base model."""
+
+    def check_asking(self) -> None:
+        """Refuses what cannot be asked that way, before a model is loaded."""
+        if self.prompt is not None:
+            check_prompt(self.prompt)
+        if self.stop is not None:
+            stop_text(self.stop)
+
+
+@dataclass
+class Problems(Asking):
+    """Which problems, and how they are presented."""
+
+    problems: str | None = None
+    """Train on this problem set (default: tiny, or math-train), your own FILE.jsonl or
+    FILE.py:FUNCTION, hf:OWNER/NAME, or gym:TASK."""
+    data_path: str | None = None
+    """Read the training problems from this file, instead of a download."""
+    problem_limit: int | None = None
+    """Use only the first N training problems (default: all)."""
+    few_shot: int = 0
+    """Show the first N problems of the set, solved, before each question."""
+
+
+@dataclass
+class Scale:
+    """How many processes share the work, and how far sampling may run ahead of training."""
+
+    shard: Literal["none", "fsdp"] = "none"
+    """Under torchrun, fsdp keeps a slice of weights, gradients and optimizer on each rank."""
+    num_minibatches: int = 1
+    """Stream a substep in this many parts: each is trained on while the others are sampled."""
+    max_steps_off_policy: int = 0
+    """Let a parallel sampler lag this many steps behind; 0 takes turns, with bit-identical
+    repeats."""
+    sampler: Literal["local", "ray"] = "local"
+    """Sample in this process, or with actors of Ray, here or on many machines (extra: ray)."""
+    num_samplers: int = 2
+    """Start this many Ray actors; each holds the model and samples a part of every step."""
+    ray_address: str | None = None
+    """Use the running Ray cluster at HOST:PORT (default: start Ray on this machine)."""
+
+
+@dataclass
+class Records:
+    """What is evaluated, saved and reported."""
+
+    eval_every: int | None = None
+    """Evaluate after every N steps; 0 never does (default: at both ends if --eval-... is given)."""
+    eval_problems: Sequence[str] | None = None
+    """Evaluate on these problem sets, the main one first (default: those of --problems)."""
+    eval_limit: int = 100
+    """Evaluate on this many problems of each set."""
+    eval_samples: int = 1
+    """Draw this many answers per problem at evaluation: 1 uses greedy decoding, more are sampled
+    for pass@k."""
+    evaluators: Sequence[str] | None = None
+    """Also run your FILE.py:FUNCTION(model, tokenizer) -> {name: number} at each evaluation."""
+    save_every: int = 0
+    """Save weights and optimizer after every N steps; the last step is always saved."""
+    rolling_every: int = 0
+    """Save after every N steps, and keep only the newest of these saves."""
+    keep_last: int = 0
+    """Keep only the last N of the --save-every saves; 0 keeps all."""
+    report_every: int = 10
+    """Answer the probe problems and write a new report.html after every N steps; 0 does so only at
+    the end."""
+    num_groups_to_log: int = 4
+    """Write N groups in full to each step's page, mixed ones first; 0 writes no pages."""
+    iteration_folders: bool = False
+    """Give each step's files a second name, in iteration_NNNNNN/, as Tinker's viewers expect."""
+    compute_post_kl: bool = False
+    """Measure the gap from the sampler's record to the policy after a step (kl_pre_post_v1, v2)."""
+    wandb: str | None = None
+    """Also log to this Weights & Biases project (extra: wandb)."""
+    trackio: str | None = None
+    """Also log to this Trackio project, which `trackio show` opens (extra: trackio)."""
+    tensorboard: bool = False
+    """Also write the data for TensorBoard, to the run's folder tensorboard (extra: tensorboard)."""
+
+    def __post_init__(self) -> None:
+        """One name is a list of one."""
+        for name in ("eval_problems", "evaluators"):
+            if isinstance(value := getattr(self, name), str):
+                setattr(self, name, [value])
+
+
+# A dataclass lists the fields of its last base first.
+@dataclass
+class RunConfig(Records, Scale, TrainConfig, Problems, Run):
+    """Every choice of a training run."""
+
+    # The fields that were named, on a command line or in `configure`; None: created directly.
+    given: frozenset[str] | None = field(default=None, repr=False, compare=False)
+
+    def requested(self) -> set[str]:
+        """The fields that were given a value other than their default. Giving a default requests
+        nothing: it may only undo what a recipe sets."""
+        default = RunConfig()
+        every = [item.name for item in dataclasses.fields(self) if item.name != "given"]
+        named = every if self.given is None else self.given
+        return {name for name in named if getattr(self, name) != getattr(default, name)}
+
+
+PARTS = (
+    Run,
+    Problems,
+    Steps,
+    Sampling,
+    Rewards,
+    Loss,
+    Updates,
+    Optim,
+    Scale,
+    Memory,
+    Records,
+)
+
+# Fields of earlier versions: one repeated what others say, the other nobody used.
+FORMER = {"loss_fn", "stop_on_alarm"}
+
+
+def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
+    """A copy with some fields changed; an unknown field is an error that names the nearest."""
+    names = [item.name for item in dataclasses.fields(config)]
+    for name in changes:
+        if name not in names:
+            raise unknown_name(f"field of {type(config).__name__}", name, names)
+    if isinstance(config, RunConfig) and config.given is not None:
+        changes = {"given": config.given | changes.keys()} | changes
+    return dataclasses.replace(config, **changes)
+
+
+def part_of(config: object, part: type[AnyConfig], **changes: Any) -> AnyConfig:
+    """The fields of `part` that `config` has, with some changed."""
+    names = [item.name for item in dataclasses.fields(part) if hasattr(config, item.name)]
+    return part(**{name: getattr(config, name) for name in names} | changes)
+
+
+def to_json(config: RunConfig) -> dict[str, Any]:
+    values = dataclasses.asdict(config)
+    del values["given"]
+    return values
+
+
+def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> RunConfig:
+    """The configuration of a saved run; keys that are not fields (versions, ...) are ignored."""
+    kinds = get_type_hints(RunConfig)
+    del kinds["given"]
+    known = {key: value for key, value in values.items() if key in kinds}
+    for key, value in known.items():
+        if not fits(value, kinds[key]):
+            raise UserError(
+                f"{origin}: this version does not know {key} {value!r}; use the version "
+                "that wrote it, or correct the value"
+            )
+    return RunConfig(**known)
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether it is a value of that type, for the types that fields have."""
+    if get_origin(kind) in (Union, UnionType):
+        options = get_args(kind)
+        words = any(get_origin(option) is Literal for option in options)
+        if words and str in options and is_in_file(value):  # a word, or FILE.py:FUNCTION
+            return True
+        return any(fits(value, option) for option in options if not (words and option is str))
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if kind in (int, float):
+        return type(value) in (int, kind)
+    return isinstance(value, get_origin(kind) or kind)

@@ -1,0 +1,11 @@
+"""The fast engine, with the partners that reply to the model: calculator, games, tools."""
+
+from dataclasses import replace
+from functools import partial
+
+from reasoning_from_scratch import rollouts
+from reasoning_from_scratch.fast.engine import FAST as WITHOUT_PARTNERS
+from rfs.tasks.environments.conversation import partners_of
+
+FAST = replace(WITHOUT_PARTNERS, partners=partners_of)
+sample_groups = partial(rollouts.sample_groups, engine=FAST)

@@ -1,0 +1,249 @@
+"""What was sampled at one step: a page for people, a tree and lines for machines."""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.text import counted, json_line, shorten
+
+from .logtree import logtree
+from .pages import as_percent, render, write_unsynced
+from .summaries import is_right, summary_lines
+from .tokens import SHADES, ShadedText, Shader
+
+SHOWN_CHARACTERS = 20_000  # of a problem or prompt on a page
+NO_PAGE_YET = Markup("<!-- the next page -->")  # stands where a link to it will
+
+
+def write_iteration(
+    folder: str | Path,
+    split: str,
+    iteration: int,
+    groups: Sequence[Group],
+    tokenizer: Any,
+    num_groups_to_log: int = 4,
+    in_folders: bool = False,
+) -> None:
+    """Write the page, the logtree and the summaries of one step's groups. With `in_folders` they
+    get a second name as well, in a folder for the step, where Tinker's viewers look.
+
+    split is "train" or "eval/<name>"; num_groups_to_log groups are written in full, for the others
+    the logtree has only the numbers. With 0 there are only summaries.
+    """
+    folder = Path(folder)
+    flat, nested = file_stems(split, iteration)
+    shown = _worth_showing(groups, num_groups_to_log)
+    lines = summary_lines(split, iteration, groups)
+    contents = {"_rollout_summaries.jsonl": "".join([line + "\n" for line in lines])}
+    if num_groups_to_log > 0:
+        title, now = f"{split}, {when(split, iteration)}", datetime.now(timezone.utc).isoformat()
+        tree = logtree(title, now, str(folder / f"{flat}.html"), groups, shown, tokenizer)
+        contents["_logtree.json"] = json_line(tree)
+        around = neighbors(folder, split, iteration)
+        page = iteration_page(folder, split, iteration, groups, shown, tokenizer, around)
+        contents[".html"] = page
+    folder.mkdir(parents=True, exist_ok=True)
+    for ending, text in contents.items():
+        write_unsynced(folder / f"{flat}{ending}", text)
+        if in_folders:
+            (folder / nested).parent.mkdir(exist_ok=True)
+            _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
+    if num_groups_to_log > 0 and around[0] is not None:
+        lead_on(folder, split, around[0], iteration, in_folders)
+
+
+def when(split: str, iteration: int) -> str:
+    """Files count steps from 0, people from 1; an evaluation is named by the steps before it."""
+    if split == "train":
+        return f"step {iteration + 1}"
+    return f"after {counted(iteration, 'step')}" if iteration else "before the first step"
+
+
+def neighbors(folder: Path, split: str, iteration: int) -> tuple[int | None, int | None]:
+    """The steps before and after this one that have pages of the same kind."""
+    stem = file_stems(split, 0)[0].removesuffix("000000")
+    found = [path.stem.removeprefix(stem) for path in folder.glob(f"{stem}*.html")]
+    steps = [int(number) for number in found if number.isdecimal()]
+    before = max((step for step in steps if step < iteration), default=None)
+    after = min((step for step in steps if step > iteration), default=None)
+    return before, after
+
+
+def page_and_name(split: str, step: int) -> tuple[str, str]:
+    return f"{file_stems(split, step)[0]}.html", when(split, step)
+
+
+def link_onward(split: str, step: int | None) -> Markup:
+    if step is None:
+        return NO_PAGE_YET
+    return Markup(' · <a data-flat href="{}">{} →</a>').format(*page_and_name(split, step))
+
+
+def lead_on(folder: Path, split: str, step: int, following: int, in_folders: bool) -> None:
+    """Gives a page its link to the page that follows it, which was not there yet."""
+    flat, nested = file_stems(split, step)
+    page = folder / f"{flat}.html"
+    text = page.read_text("utf-8")
+    if NO_PAGE_YET in text:
+        write_unsynced(page, text.replace(NO_PAGE_YET, link_onward(split, following)))
+        if in_folders:
+            _link(page, folder / f"{nested}.html")
+
+
+def _worth_showing(groups: Sequence[Group], count: int) -> dict[int, Any]:
+    """The first groups with mixed rewards, which carry a signal, then the first others."""
+    mixed_first = sorted(range(len(groups)), key=lambda number: not _mixed(groups[number]))
+    return {number: groups[number] for number in sorted(mixed_first[:count])}
+
+
+def file_stems(split: str, iteration: int) -> tuple[str, str]:
+    """Where the files of a step are: side by side, and the same in a folder per step."""
+    step = f"iteration_{iteration:06d}"
+    if split == "train":
+        return f"train_{step}", f"{step}/train"
+    name = safe_name(split.removeprefix("eval/"))
+    return f"eval_{name}_{step}", f"{step}/eval_{name}"
+
+
+def safe_name(name: str) -> str:
+    """A file name has at most 255 characters; 100 leave room for the rest of it."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip("._") or "unnamed"
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name for the same file; a copy where the file system has no links."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+@dataclass
+class _ShownRollout:
+    number: int
+    right: bool | None
+    rollout: Any
+    parts: list[tuple[str, float]]
+    push: str  # what the update does to this answer
+    shaded: ShadedText | None
+    text: str
+
+
+@dataclass
+class _GroupMark:
+    number: int
+    right: int
+    size: int
+    mean: float
+    kind: str  # "good", "bad" or "mixed"
+
+
+def iteration_page(
+    folder: Path,
+    split: str,
+    iteration: int,
+    groups: Sequence[Group],
+    shown: dict[int, Any],
+    tokenizer: Any,
+    around: tuple[int | None, int | None] = (None, None),
+) -> str:
+    """The page as text; `around` are the steps that it has links to."""
+    before, after = around
+    shader = Shader(tokenizer)
+    training = split == "train"
+    return render(
+        "iteration.html",
+        script="iteration.js",
+        run=Path(folder).resolve().name,
+        split=split,
+        when=when(split, iteration),
+        training=training,
+        iteration=iteration,
+        previous=None if before is None else page_and_name(split, before),
+        following=link_onward(split, after),
+        tiles=_tiles(groups),
+        marks=[_mark(number, group) for number, group in enumerate(groups)],
+        shown={number: _shown_group(group, shader, training) for number, group in shown.items()},
+        single=all(len(group.rollouts) == 1 for group in groups),
+        shades=SHADES,
+        stem=file_stems(split, iteration)[0],
+    )
+
+
+def _shown_group(group, shader: Shader, training: bool) -> dict:
+    prompt = shader.texts._decode(list(group.rollouts[0].prompt_ids)) if group.rollouts else ""
+    return {
+        "problem": group.problem,
+        "text": shorten(group.problem.problem, SHOWN_CHARACTERS),
+        "prompt": shorten(prompt, SHOWN_CHARACTERS),
+        "rollouts": [
+            _shown_rollout(number, rollout, shader, training)
+            for number, rollout in enumerate(group.rollouts)
+        ],
+    }
+
+
+def _shown_rollout(number: int, rollout, shader: Shader, training: bool) -> _ShownRollout:
+    shaded = None
+    if len(rollout.logprobs) == len(rollout.response_ids) > 0:
+        shaded = shader.shade(
+            rollout.response_ids, rollout.logprobs, rollout.entropies, rollout.forced
+        )
+    return _ShownRollout(
+        number,
+        is_right(rollout),
+        rollout,
+        list(rollout.rewards.items()),
+        _push(rollout.advantage) if training else "",
+        shaded,
+        "" if shaded else shorten(rollout.text, SHOWN_CHARACTERS),
+    )
+
+
+def _push(advantage: float) -> str:
+    if advantage > 0:
+        return "↑ made more likely"
+    return "↓ made less likely" if advantage < 0 else "no push"
+
+
+def _mixed(group) -> bool:
+    """Whether its rewards differ; unlike `not group.uniform`, this works for an empty group."""
+    return len(set(group.rewards)) > 1
+
+
+def _mark(number: int, group) -> _GroupMark:
+    rewards = group.rewards
+    mean = sum(rewards) / len(rewards) if rewards else 0.0
+    uniform = "good" if mean >= 0.5 else "bad"
+    kind = "mixed" if _mixed(group) else uniform
+    right = sum(1 for rollout in group.rollouts if is_right(rollout))
+    return _GroupMark(number, right, len(rewards), mean, kind)
+
+
+def _tiles(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    if not rollouts:
+        return [("rollouts", "0")]
+    count = len(rollouts)
+    verdicts = [is_right(rollout) for rollout in rollouts]
+    mixed = sum(map(_mixed, groups))
+    tiles = [("rollouts", f"{count:,}"), ("problems", f"{len(groups):,}")]
+    if None not in verdicts:
+        tiles.append(("correct", as_percent(sum(verdicts) / count)))
+    tiles.append(("mean reward", f"{sum(r.reward for r in rollouts) / count:.3f}"))
+    tiles.append(("tokens per answer", f"{sum(r.num_sampled for r in rollouts) / count:.1f}"))
+    if forced := sum(len(r.forced) for r in rollouts):
+        tiles.append(("read, not sampled", f"{forced / count:.1f}"))
+    tiles.append(("cut off", as_percent(sum(not r.finished for r in rollouts) / count)))
+    if count > len(groups):
+        tiles.append(("mixed groups", f"{mixed} of {len(groups)}"))
+    return tiles

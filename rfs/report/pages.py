@@ -1,0 +1,85 @@
+"""The pages' frame: templates that escape everything; no script but ours may run."""
+
+import base64
+import functools
+import hashlib
+import os
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from reasoning_from_scratch.text import shorten, visible
+
+
+def _show(value):
+    """Runs on every value a template prints, before it is escaped."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("rfs.report"),
+        autoescape=True,
+        finalize=_show,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"shorten": shorten, "token_name": token_name, "percent": as_percent}
+    return environment
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return (files("rfs.report") / "templates" / name).read_text("utf-8")
+
+
+def content_policy(script: str) -> str:
+    """Nothing is loaded from anywhere, and no script runs but the one with this hash."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"connect-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def token_name(text: str) -> str:
+    """A token on its own, with its spaces and line ends visible."""
+    return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
+
+
+def as_percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def render(template: str, script: str, **values) -> str:
+    """A self-contained page: style and script are written into it."""
+    code = _asset(script)
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            style=Markup(_asset("style.css")),
+            script=Markup(code),
+            policy=content_policy(code),
+            **values,
+        )
+    )
+
+
+def write_unsynced(path: Path, text: str) -> None:
+    """Write beside, then rename: a reader never sees half a file.
+
+    Unlike disk.write_whole it does not wait for the disk. Waiting would cost more than everything
+    else in a report, and what a power cut destroys is written again when its step is repeated.
+    """
+    # The run and `rfs report` may write the same page at the same time.
+    beside = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial")
+    try:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)  # half a file, if the disk is full

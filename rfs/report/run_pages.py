@@ -1,0 +1,94 @@
+"""What people read about a run while it is going on: a page for each step, and report.html."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Group, Judge
+from reasoning_from_scratch.text import counted
+from rfs.config import RunConfig
+from rfs.report.clock import Clock
+from rfs.report.health import failure_reports
+from rfs.report.iteration import when, write_iteration
+from rfs.report.probes import record_probes
+from rfs.report.run_report import write_run_report
+
+PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
+SMOKE_PROBES = 1
+PAGE_REST = 20  # report.html rests for this many times as long as it took to write
+
+log = logging.getLogger("reasoning_from_scratch")
+
+
+@dataclass
+class Pages:
+    """One rank writes, but all call: answering the probe problems needs the whole weights."""
+
+    config: RunConfig
+    policy: LocalPolicy
+    folder: Path
+    writes: bool  # only one of several ranks does
+    clock: Clock
+    judge: Judge
+    probes: Sequence[Problem]  # whose answers report.html follows
+    first_step: int
+    known_failures: set[str] = field(default_factory=set)  # of the judge, already reported
+    written: float = 0.0  # when report.html was last written, by time.monotonic()
+    seconds: float = 0.0  # how long that took
+
+    def write_rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
+        """Writes all rollouts of a step, for people and machines, before any group is dropped."""
+        if not self.writes:
+            return
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        for report in failure_reports(rollouts, self.known_failures):
+            log.warning("%s, %s: %s", split, when(split, step), report)
+        with self.clock("report"):
+            write_iteration(
+                self.folder,
+                split,
+                step,
+                groups,
+                self.policy.tokenizer,
+                num_groups_to_log=self.config.num_groups_to_log,
+                in_folders=self.config.iteration_folders,
+            )
+
+    def report_if_due(self, step: int) -> None:
+        """If it is time: answers the probe problems, then writes report.html from the files."""
+        every = self.config.report_every
+        ends = step in (self.first_step, self.config.steps)
+        if ends or (every and step % every == 0):
+            self.report(step, begins=step == self.first_step)
+
+    def report(self, step: int, begins: bool = False) -> None:
+        with self.clock("report"), self.policy.full_model() as model:
+            if not self.writes:
+                return
+            probes = self.probes[: SMOKE_PROBES if self.config.smoke else PROBE_PROBLEMS]
+            if begins:
+                log.info("answering %s that the report follows", counted(len(probes), "problem"))
+            record_probes(
+                self.folder,
+                step,
+                model,
+                self.policy.tokenizer,
+                probes,
+                self.config.max_new_tokens,
+                self.judge,
+                self.config,
+            )
+            if not begins:
+                self.write(last=step == self.config.steps)
+
+    def write(self, last: bool) -> None:
+        """Makes report.html from all files so far; the longer that takes, the less often."""
+        before = time.monotonic()
+        if last or before - self.written > PAGE_REST * self.seconds:
+            write_run_report(self.folder)
+            self.written = time.monotonic()
+            self.seconds = self.written - before

@@ -1,0 +1,34 @@
+"""The settings of a run that are not the defaults."""
+
+from typing import Any
+
+from reasoning_from_scratch.text import shorten
+from rfs.config import RunConfig, to_json
+
+# Where a run is stored and how it was started: this says nothing about what it does.
+KEPT = ("log_path", "resume", "overwrite", "preflight")
+DEFAULTS = {name: v for name, v in to_json(RunConfig()).items() if name not in KEPT}
+OPEN = (None, "auto")  # defaults that the model, the problems or the machine fill in
+
+
+def not_default(config: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, value and default. Settings with an open default come last, and only if they are on."""
+    changed = [name for name in DEFAULTS if config.get(name, DEFAULTS[name]) != DEFAULTS[name]]
+    names = sorted(changed, key=lambda name: DEFAULTS[name] in OPEN)
+    return [
+        (name, in_words(config[name]), in_words(DEFAULTS[name]))
+        for name in names
+        if config[name] or DEFAULTS[name] not in OPEN
+    ]
+
+
+def in_words(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return shorten(", ".join(f"{name} {in_words(part)}" for name, part in value.items()), 200)
+    if isinstance(value, list):
+        return shorten(", ".join(map(in_words, value)), 200)
+    return shorten(str(value), 200)

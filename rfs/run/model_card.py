@@ -1,0 +1,124 @@
+"""README.md of a save, for people who get only the weights: what they are, and how to use them.
+
+Hugging Face shows it as the model's page; the lines between the dashes are for its search.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from reasoning_from_scratch.problems import PLACE
+from reasoning_from_scratch.scores import wilson_interval
+from rfs.config import Records, RunConfig
+from rfs.run.options import configure, following
+
+ON_THE_HUB = {
+    "base": "Qwen/Qwen3-0.6B-Base",
+    "reasoning": "Qwen/Qwen3-0.6B",
+    "instruct": "Qwen/Qwen3-0.6B",
+}
+RL_TAGS = "reinforcement-learning, rlvr, "
+# Always shown, in this order.
+OPTIONS = "recipe model problems steps problems_per_step rollouts max_new_tokens lr seed".split()
+# What a run records and where, and how much fits into memory: it changes no weights.
+ELSEWHERE = {item.name for item in fields(Records)}
+ELSEWHERE |= {
+    "log_path",
+    "resume",
+    "overwrite",
+    "smoke",
+    "preflight",
+    "micro_batch_tokens",
+    "given",
+}
+
+
+def model_card(
+    config: RunConfig,
+    run: str,
+    batch: int,
+    episodes: int,
+    scores: Mapping[str, tuple[float, int]],
+    prompt: str = "",
+) -> str:
+    """`episodes`: how many answers were sampled, or worked solutions learned. `scores`: of each
+    held-out set that these weights have answered, the share of correct answers and the number of
+    problems. `prompt`: all that the model reads, with {problem} for the problem."""
+    begun = spoken_origin(config.load_checkpoint_path or config.model)
+    base = f"base_model: {begun}\n" if begun.count("/") == 1 else ""
+    options = " ".join(spoken_option(n, getattr(config, n)) for n in [*OPTIONS, *others(config)])
+    figures = [spoken_score(name, *score) for name, score in scores.items()]
+    problems = spoken_origin(str(config.problems))
+    how, what, tags = "by reinforcement learning with verifiable rewards", "answers", RL_TAGS
+    if config.is_supervised:
+        how, what, tags = "on worked solutions", "worked solutions", ""
+    return f"""---
+library_name: transformers
+pipeline_tag: text-generation
+{base}tags: [{tags}{config.recipe}]
+---
+# {run}, after {batch} of {config.steps} steps
+
+A language model trained {how}.
+
+- It started from `{begun}`.
+- Recipe `{config.recipe}`, on problems of `{problems}`: {episodes:,} {what}.
+- Held-out accuracy: {"; ".join(figures) or "not measured at this step"}.
+
+To train one like it with the package `reasoning_from_scratch`:
+
+```bash
+rfs train {options}
+```
+
+The run's `config.json` has all options, and `rfs train --resume RUN` continues it. This folder
+alone is a model for `rfs chat --model`, for vLLM, and for transformers:
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModelForCausalLM.from_pretrained(".")
+prompt = {(prompt or PLACE)!r}  # as in training
+text = prompt.replace("{PLACE}", "What is 6 * 7?")
+ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")
+answer = model.generate(**ids, max_new_tokens={config.max_new_tokens})
+print(tokenizer.decode(answer[0, ids["input_ids"].shape[1]:]))
+```
+"""
+
+
+def others(config: RunConfig) -> list[str]:
+    """The other fields that were given another value than the recipe's, and that matter."""
+    usual = vars(configure(config.recipe)) | following(config)
+    names = [item.name for item in fields(config) if item.name not in {*OPTIONS, *ELSEWHERE}]
+    return [name for name in names if getattr(config, name) not in (None, usual[name])]
+
+
+def spoken_option(name: str, value: object) -> str:
+    """As on a command line, without the folders of the machine that it was on."""
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return flag if value else f"--no-{flag[2:]}"
+    if isinstance(value, dict):
+        return " ".join([flag, *(f"{part}={weight:g}" for part, weight in value.items())])
+    return f"{flag} {shlex.quote(spoken_origin(str(value)).replace(chr(10), chr(92) + 'n'))}"
+
+
+def spoken_score(name: str, accuracy: float, problems: int) -> str:
+    low, high = wilson_interval(accuracy * problems, problems)
+    return (
+        f"{accuracy:.1%} of {problems} problems of `{name}` (95 % interval {low:.1%} to {high:.1%})"
+    )
+
+
+def spoken_origin(name: str) -> str:
+    """A model or problem set without the folders of the machine that it was on."""
+    parts = Path(ON_THE_HUB.get(name, name)).parts
+    for part in parts:
+        if part.startswith("models--"):  # a folder in Hugging Face's cache
+            return part.removeprefix("models--").replace("--", "/", 1)
+    if name in ON_THE_HUB or len(parts) < 2:
+        return "/".join(parts)
+    return f"{parts[-3]}@{parts[-1]}" if parts[-2] == "checkpoints" else parts[-1]

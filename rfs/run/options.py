@@ -1,0 +1,184 @@
+"""How a configuration is made.
+
+    configure("dapo", steps=50)     the defaults, then what the recipe changes, then what you change
+    resolved(config)                checked, and with a value wherever one was left open
+    resumed_config("runs/my-run")   that run's configuration, to continue it
+
+option_checks.py refuses what cannot work.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.model_names import base_of, is_name
+from reasoning_from_scratch.problem_sets import GUESS
+from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
+from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
+from reasoning_from_scratch.text import expanded, read_values
+from rfs.config import RunConfig, replaced
+from rfs.files.saved_models import run_and_save
+from rfs.run.option_checks import (
+    check,
+    check_kinds,
+    check_loss_fn,
+    check_void,
+    has_usual_cap,
+)
+from rfs.tasks.own_task import recipe_from_file
+from rfs.tasks.problem_sets import held_out
+
+# Values for fields left at None, by model. "tiny" is any of the shipped tiny models.
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"problems": "tiny", "max_new_tokens": 160, "lr": 1e-4},
+    "qwen3": {"problems": "math-train", "max_new_tokens": 512, "lr": 1e-6},
+}
+
+# An environment that is a game has problems of its own, and a model that knows its rules.
+GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems": GUESS}}
+
+TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
+LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
+HOW_TO_EVALUATE = {"eval_problems", "eval_limit", "eval_samples", "evaluators"}
+SUPERVISED_LR = 1e-5  # at least: solutions allow larger steps than rewards
+USUAL_CAP = 2.0  # on p_start / p_sampler where the sampler lags or samples in 8 bits
+
+# --smoke: at most this much of everything.
+SMOKE: dict[str, Any] = {
+    "steps": 2,
+    "problems_per_step": 2,
+    "num_substeps": 1,
+    "num_minibatches": 2,
+    "rollouts": 4,
+    "train_rollouts": 2,
+    "max_new_tokens": 128,
+    "epochs": 1,
+    "eval_limit": 8,
+    "problem_limit": 64,
+}
+
+
+def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: object) -> RunConfig:
+    """The defaults, then what the recipe changes, then Tinker's loss, then what you change. A game
+    brings along its problems and its player."""
+    chosen = {"recipe": recipe} | recipe_row(recipe).changes | loss_fn_changes(loss_fn) | changes
+    suits = GAMES.get(chosen.get("environment"), {})
+    config = replaced(RunConfig(), **(suits | chosen), given=frozenset(changes))
+    check_loss_fn(loss_fn, config)
+    return config
+
+
+def recipe_row(name: str) -> Recipe:
+    """The row of that name, or of FILE.py:NAME."""
+    refuse_bare_file(name, "recipe")
+    return recipe_from_file(name) if is_in_file(name) else get_recipe(name)
+
+
+def resumed_config(path: str | Path, **changes: object) -> RunConfig:
+    """The configuration with which `train` continues the run in `path`."""
+    from rfs.run.folder import RunFolder  # late: it imports torch
+
+    folder = RunFolder(path)
+    if folder.first_values().get("served"):
+        raise UserError(
+            f"{path} was trained by a client of rfs serve, which alone can continue it; to train "
+            f"on from its weights: --model {path} --out FOLDER"
+        )
+    saved = folder.read_config()
+    # What followed from the old settings follows from the new ones.
+    saved = replace(
+        saved, **{k: None for k, v in following(saved).items() if getattr(saved, k) == v}
+    )
+    again = {"resume": str(path), "overwrite": False, "smoke": False}
+    config = replaced(saved, **(again | changes), given=frozenset(changes))
+    check_void(config)
+    return config
+
+
+def preset(model: str) -> dict[str, Any]:
+    """The values that suit `model`, judged by its folder's configuration, or else by its name."""
+    model = base_of(model) or model
+    tiny = Path(model).name.startswith("tiny")
+    for path in () if is_name(model) else config_files(model):
+        size = read_values(path).get("vocab_size")
+        if isinstance(size, int):  # of a run: each of its saves says the same
+            tiny = size < TINY_VOCABULARY
+            break
+    return PRESETS["tiny" if tiny else "qwen3"]
+
+
+def config_files(model: str) -> Iterator[Path]:
+    """The config files of a folder: its own and, if it is a run, those of its saves."""
+    folder = run_and_save(model)[0] or expanded(model)
+    yield folder / "config.json"
+    yield from folder.glob("checkpoints/*/config.json")
+
+
+def resolved(config: RunConfig) -> RunConfig:
+    """A checked copy in which every open field has a value that follows from the given ones."""
+    check_kinds(config)
+    requested = config.requested()
+    config = replace(config, given=frozenset(requested))
+    values = preset(config.model) | GAMES.get(config.environment, {})
+    if config.data_path and config.problems is None:  # a file alone is the problem set
+        config = replace(config, problems=config.data_path, data_path=None)
+    # Held-out problems of another task would measure nothing.
+    if config.eval_problems is None:  # this may have to ask the hub
+        values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
+    if config.is_supervised:
+        values = values | {"lr": max(values["lr"], SUPERVISED_LR)}
+    if config.lora_rank:
+        values = values | {"lr": lora_learning_rate(values["lr"])}
+    # If options say how to evaluate but not when: at the start and at the end.
+    values = values | {"eval_every": config.steps if requested & HOW_TO_EVALUATE else 0}
+    config = filled(config, values)
+    if "overlong_penalty" not in requested:  # a recipe does not know this model's limit
+        config = at_most(config, overlong_penalty=config.max_new_tokens)
+    check(config)
+    if not config.resume:  # a resumed run's values were checked when it began
+        check_void(config)
+        check_recipe(config)
+    if config.smoke:
+        config = at_most(config, **SMOKE)
+    return filled(config, following(config))
+
+
+def following(config: RunConfig) -> dict[str, Any]:
+    """Values that follow from other fields, unless they are given."""
+    capped = has_usual_cap(config) and not config.mask_importance
+    return {
+        "length_constant": float(config.max_new_tokens or 0),
+        "keep_sampling_mask": config.leaves_tokens_out,
+        "truncate_importance": USUAL_CAP if capped else 0.0,
+    }
+
+
+def lora_learning_rate(lr: float) -> float:
+    """LoRA's best learning rate, from that of training all weights. It hardly depends on the rank,
+    because alpha / rank makes up for more directions moving at once."""
+    return LORA_FACTOR * lr
+
+
+def filled(config: RunConfig, values: dict[str, Any]) -> RunConfig:
+    """A copy with `values` where the configuration has None."""
+    return replace(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
+
+
+def at_most(config: RunConfig, **most: Any) -> RunConfig:
+    """A copy with these fields capped; a field that is None gets its cap."""
+    values = {name: getattr(config, name) for name in most}
+    return replace(
+        config, **{k: v if values[k] is None else min(v, values[k]) for k, v in most.items()}
+    )
+
+
+def check_recipe(config: RunConfig) -> None:
+    """Refuse a recipe that is named although none of its choices are set."""
+    row, default = recipe_row(config.recipe).changes, RunConfig()
+    if row and all(getattr(config, name) == getattr(default, name) for name in row):
+        raise UserError(
+            f"--recipe {config.recipe} is named, but none of its choices are set: other flags "
+            f"replace them, or in Python configure({config.recipe!r}, ...) is missing"
+        )

@@ -1,0 +1,211 @@
+"""Which weights a run begins with, and how it finds exactly these again when it is resumed.
+
+By then the folder or run that they came from may be trained further, moved or deleted. So a run
+notes the whole path of its source and, if that is a run, the exact save. Unless the source is a
+published model, the run also keeps the weights themselves as its first save, checkpoints/000000.
+LoRA and a KL penalty need these weights to the bit: for them, the CRC of all weights is noted, too,
+and compared.
+"""
+
+import zlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.problem_sets import PROBLEM_SETS
+from reasoning_from_scratch.problems import PROMPTS, is_hub_set, is_in_file
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.text import expanded
+from rfs.config import RunConfig, replaced
+from rfs.files.saved_models import which_weights
+from rfs.run.checkpoints import load_trainer_state
+from rfs.run.folder import RunFolder, log
+from rfs.tasks.made_sets import made_set
+from rfs.tasks.own_task import FunctionFromFile
+from rfs.tasks.problem_sets import AT_HELD_OUT
+
+
+@dataclass
+class Start:
+    """What a run begins with, and the save that it continues from. One process finds out, and tells
+    the others."""
+
+    config: RunConfig
+    model: str
+    weights: str | None = None  # other weights for that model
+    step: int = 0
+    updates: int = 0
+    save: Path | None = None
+    record: dict = field(default_factory=dict)  # what config.json notes about those weights
+
+    @property
+    def weights_may_go(self) -> bool:
+        """Whether the weights may vanish: those of a name never do. A run saves all others."""
+        return self.weights is not None or not is_name(self.model)
+
+
+def found_start(config: RunConfig, folder: RunFolder) -> Start:
+    """Finds on the disk what the run begins with, or continues from."""
+    start = Start(config, config.model, config.load_checkpoint_path)
+    if not config.resume:
+        refuse_own_source(start, folder)
+        return start
+    refuse_changes(config, folder)
+    save = folder.checkpoints.newest_complete()
+    start.record = folder.start_record()
+    if save is not None:
+        place = folder.checkpoints.place(save)
+        updates = load_trainer_state(place)[1]["updates"]
+        start = replace(start, step=save.batch, updates=updates, save=place)
+    if start.step > config.steps:
+        raise UserError(
+            f"{config.resume} has run {start.step} steps, more than --steps {config.steps}: give a "
+            f"larger number, or train from one of its saves in another folder: "
+            f"--load-checkpoint-path {folder.path}/checkpoints/NNNNNN --out FOLDER"
+        )
+    kept = folder.checkpoints.beginning() if start.weights_may_go else None
+    if kept:
+        return replace(start, model=str(kept), weights=str(kept))
+    gone = missing_source(start)
+    if gone is None:
+        return start
+    if start.save is None or needs_beginning(config):
+        raise UserError(
+            f"{config.resume} began with {gone}, and these weights are gone: put them "
+            "back, or start over with --overwrite"
+        )
+    return replace(start, model=str(start.save), weights=None)
+
+
+def missing_source(start: Start) -> str | None:
+    """What a run began with, if that no longer exists."""
+    paths = [path for path in (start.model, start.weights) if path and not is_name(path)]
+    return next((path for path in paths if not Path(path).exists()), None)
+
+
+def needs_beginning(config: RunConfig) -> bool:
+    """LoRA adds to the first weights, and the KL penalty compares with them unless it has its own
+    reference."""
+    return bool(config.lora_rank) or (config.kl != "none" and not config.kl_reference)
+
+
+# A resumed run keeps these: its saves depend on them.
+KEPT = (
+    "model",
+    "load_checkpoint_path",
+    "kl_reference",
+    "lora_rank",
+    "lora_alpha",
+    "optimizer",
+    "low_precision_updates",
+)
+
+
+def refuse_changes(config: RunConfig, folder: RunFolder) -> None:
+    for name, value in folder.changes(config).items():
+        if name in KEPT:
+            words = "--" + name.replace("_", "-")
+            raise UserError(
+                f"{folder.path} cannot continue with another {words}, {value}: drop it, or start a "
+                f"new run from its weights: --load-checkpoint-path {folder.path} --out FOLDER"
+            )
+
+
+def refuse_own_source(start: Start, folder: RunFolder) -> None:
+    """Refuse weights that --overwrite would delete: if the new run fails early, they are lost."""
+    for source in filter(None, (start.model, start.weights, start.config.kl_reference)):
+        path = Path(source).resolve()
+        if folder.used() and folder.path.resolve() in (path, *path.parents):
+            raise UserError(
+                f"{source} is in {folder.path}, which --overwrite would delete: choose "
+                "another --out"
+            )
+
+
+def weights_record(start: Start, model: Qwen3Model, reference: Qwen3Model | None = None) -> dict:
+    """What config.json notes about the weights that a run begins with, and about a reference with
+    other weights. They are compared when the run is resumed."""
+    config = start.config
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    found: dict[str, str | list[int]] = {"dtype": dtype}
+    again = needs_beginning(config) or not start.step  # nothing but these weights will do
+    if again and (needs_beginning(config) or start.weights_may_go):
+        found["mark"] = weights_mark(model)
+    if config.kl_reference and reference is not None:
+        found["reference_mark"] = weights_mark(reference)
+    if not config.resume:
+        return found
+    before = found | start.record
+    if before["dtype"] != found["dtype"]:
+        raise UserError(
+            f"{config.resume} is trained in {before['dtype']} and cannot continue in "
+            f"{found['dtype']}: drop --dtype"
+        )
+    if "mark" in found and before["mark"] != found["mark"]:
+        raise UserError(
+            f"{config.resume} began with other weights than {start.model} has now, and cannot "
+            "continue without them: put them back, or start over with --overwrite"
+        )
+    if "reference_mark" in found and before["reference_mark"] != found["reference_mark"]:
+        raise UserError(
+            f"{config.resume} began with other weights in --kl-reference {config.kl_reference}, "
+            "and cannot continue without them: put them back, or start over with --overwrite"
+        )
+    return found
+
+
+def weights_mark(model: Qwen3Model) -> list[int]:
+    """[number of weights, CRC-32 of their bytes]."""
+    count = crc = 0
+    for tensor in model.state_dict().values():
+        count += tensor.numel()
+        crc = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy(), crc)
+    return [count, crc]
+
+
+def with_whole_files(config: RunConfig) -> RunConfig:
+    """Makes the paths of files absolute, those of problems, verifiers, environments, evaluators and
+    your own recipes: a run may be resumed from another folder, and samplers may work in one."""
+
+    def absolute(name: str) -> str:
+        file = name.removesuffix(AT_HELD_OUT)
+        is_file = (
+            is_in_file(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
+        )
+        if not is_file or file in (*PROBLEM_SETS, *PROMPTS) or made_set(name) or is_hub_set(name):
+            return name
+        return str(expanded(name).resolve())
+
+    judges = ("reward", "environment", "evaluators")
+    names = ("problems", "data_path", "eval_problems", "recipe", "prompt", *judges)
+    given = {name: value for name in names if (value := getattr(config, name))}
+    own = {name: getattr(config, name) for name in ("advantage", "objective")}
+    return replaced(
+        config,
+        **{
+            name: [absolute(one) for one in value] if isinstance(value, list) else absolute(value)
+            for name, value in given.items()
+        },
+        **{
+            name: FunctionFromFile(absolute(value))
+            for name, value in own.items()
+            if is_in_file(value)
+        },
+    )
+
+
+def with_whole_paths(config: RunConfig) -> RunConfig:
+    """Makes the paths of models absolute, and replaces a run by one of its saves: the new run may
+    be resumed from another folder, and its source may have saved more by then."""
+    changes = {}
+    if not is_name(config.model):
+        changes["model"] = which_weights(config.model, log.info)
+    if config.load_checkpoint_path:
+        changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
+    if config.kl_reference and not is_name(config.kl_reference):
+        changes["kl_reference"] = which_weights(config.kl_reference, log.info)
+    whole = {name: str(expanded(path).resolve()) for name, path in changes.items()}
+    return replaced(config, **whole)

@@ -1,0 +1,287 @@
+"""TrainingRun: what a run does besides its updates; the loop calls it."""
+
+import gc
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.text import finite, read_lines
+from reasoning_from_scratch.trainer import Numbers, chosen_groups, groups_with_gradient
+from rfs.config import RunConfig
+from rfs.files.saved_models import with_final
+from rfs.report.clock import Clock
+from rfs.report.health import new_alarms
+from rfs.report.metrics import (
+    append_step,
+    lag_metrics,
+    rollout_metrics,
+    with_short_names,
+)
+from rfs.report.progress import Progress
+from rfs.report.run_pages import Pages
+from rfs.report.tracker import Tracker
+from rfs.run.evaluations import Evaluations
+from rfs.run.folder import RunFolder, log
+from rfs.run.interrupts import Interrupts
+from rfs.run.saves import Saves
+from rfs.scale.ranks import Ranks
+
+NONFINITE_LIMIT = 5  # the run ends after this many steps in a row without a finite gradient
+FAILED_LIMIT = 3  # or after this many in which your own verifier failed on every answer
+
+
+@dataclass
+class TrainingRun:
+    """The parts of a run. Used as a context: leaving it closes the bar and the log file."""
+
+    config: RunConfig
+    policy: LocalPolicy
+    reference: LocalPolicy | None  # what a KL penalty compares with
+    rollouts: Generator[Iterable[Group]]  # step after step
+    first_step: int
+    folder: RunFolder
+    saves: Saves
+    evaluations: Evaluations
+    pages: Pages
+    ranks: Ranks
+    clock: Clock
+    # Gets each evaluation's numbers, on the rank that writes.
+    on_evaluation: Callable[[dict], None] = lambda measured: None
+    quiet: bool = False
+    tracker: Tracker = field(default_factory=Tracker)
+
+    def __post_init__(self) -> None:
+        self.done = self.first_step  # steps whose update is in the weights
+        self.settled = self.policy.optimizer.updates  # optimizer steps in the finished steps
+        self.finishing = False  # a step is between its update and its last save
+        self.update_began = 0.0  # by time.perf_counter()
+        self.measured: dict[str, float] = {}  # of the step, before its update
+        several = self.ranks.size > 1
+        self.interrupts = Interrupts(several, not self.ranks.writes, self.may_stop)
+        self.ranks.interruptible = self.interrupts.open
+        self.progress = Progress(0, quiet=True)
+
+    def __enter__(self) -> "TrainingRun":
+        self.progress = Progress(self.config.steps, self.first_step, quiet=self.quiet)
+        gc.freeze()  # what is loaded stays: no need to look for garbage in it every other step
+        return self
+
+    def may_stop(self) -> bool:
+        """True until the current step has changed the weights: until then it can be abandoned."""
+        return not self.finishing and self.policy.optimizer.updates == self.settled
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        gc.unfreeze()
+        self.progress.close()
+        self.tracker.finish()
+        if isinstance(error, UserError):
+            log.error("%s", error)
+        self.folder.close()
+        if isinstance(error, OSError):
+            why = f"{error.strerror or error}; what was saved is intact"
+            raise UserError(
+                f"{self.folder.path}: {why}: --resume {self.folder.in_a_shell}"
+            ) from error
+
+    # -- what the loop calls
+
+    def before_update(self, step: int, groups: Sequence[Group]) -> None:
+        """Measure these groups, and evaluate the weights before their update."""
+        self.measured = rollout_metrics(groups) | lag_metrics(groups, step, self.config)
+        every = self.config.eval_every
+        if every and step % every == 0:
+            self.measured |= self.evaluate(step)
+        self.pages.report_if_due(step)
+        self.update_began = time.perf_counter()
+
+    def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
+        """Write the step's page, metrics and saves, and look for alarms. Returns why the run must
+        end now; "" if it continues."""
+        self.finishing = True
+        # With minibatches the first passes came before, between the waits for groups.
+        several = self.config.num_minibatches > 1
+        self.clock.since("train", self.clock.started if several else self.update_began)
+        self.pages.write_rollouts("train", step, groups)
+        if numbers["optim/nonfinite"]:
+            self.report_nonfinite(step, groups)
+        if numbers["optim/kl_sample_train_v1"] is None:  # no group had a signal: no weight moved
+            numbers |= self.gap(groups, "optim/kl_sample_train")
+        if self.config.compute_post_kl:
+            trained = groups_with_gradient(chosen_groups(groups, self.config), self.config)
+            numbers |= self.gap(trained, "kl_pre_post")
+        stopped = self.finish_step(step, self.measured | numbers)
+        self.settled, self.finishing = self.policy.optimizer.updates, False
+        # A signal that came since the update has waited. (Several ranks agree, while they sample.)
+        if self.interrupts.received and self.ranks.size == 1:
+            raise KeyboardInterrupt
+        return stopped
+
+    def gap(self, groups: Sequence[Group], name: str) -> dict[str, float]:
+        """How far the policy is now from the sampler's record of these rollouts: v1 and v2."""
+        means = gap_to_sampler(self.policy, groups)
+        return {f"{name}_v{number}": mean for number, mean in enumerate(means, 1)}
+
+    def evaluate(self, step: int) -> dict[str, float]:
+        """Held-out accuracy of the weights before update `step`, and what else is measured."""
+        numbers, scores = self.evaluations.measure(step)
+        self.saves.evaluated(step, numbers["eval_acc"], scores)
+        if self.ranks.writes:
+            self.on_evaluation(numbers)
+        return numbers
+
+    def with_final(self, row: dict[str, float]) -> dict[str, float]:
+        """The last line, with an evaluation of the final weights."""
+        own = [evaluator.name for evaluator in self.evaluations.evaluators]
+        return with_final(row, self.evaluate(self.done), own)
+
+    def complete(self) -> None:
+        """Make what is missing from a run whose steps are all done: it was killed after its last
+        step, or --steps was lowered to this step afterwards, or files were deleted."""
+        last = self.ranks.agreed(self.folder.checkpoints.after(self.done))
+        if not last.final:
+            if self.config.eval_every and self.folder.rows:
+                self.folder.rows[-1] = self.with_final(self.folder.rows[-1])
+                if self.ranks.writes:
+                    self.folder.write_rows()
+            self.saves.save(self.done, final=True)
+        lost = bool(self.config.lora_rank) and not self.folder.has("adapter/adapter_config.json")
+        if self.ranks.agreed(lost):
+            self.saves.write_again(self.done)
+        probed = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
+        if self.ranks.agreed(self.done not in probed):
+            self.pages.report(self.done)
+        elif self.ranks.writes and not self.folder.has("report.html"):
+            self.pages.write(last=True)
+
+    # -- the end of a step
+
+    def finish_step(self, step: int, metrics: dict[str, float]) -> str:
+        """Metrics, saves, alarms. Returns why the run must end now; "" if it continues."""
+        config, self.done = self.config, step + 1
+        last = self.done == config.steps
+        if last and config.eval_every:
+            metrics = self.with_final(metrics)
+        times, spans = self.clock.take()
+        row = {
+            "step": step,
+            "progress/batch": step,
+            "progress/done_frac": self.done / config.steps,
+            **with_short_names(metrics),
+        }
+        self.record(row | times | self.speeds(row, times), spans)
+        stopped = self.look_after()
+        if self.ranks.size > 1:
+            stopped = self.ranks.agreed(stopped)
+        if last:
+            self.saves.save(self.done, final=True)
+            self.pages.report_if_due(self.done)
+        elif config.save_every and self.done % config.save_every == 0:
+            self.saves.save(self.done)
+        elif stopped or (config.rolling_every and self.done % config.rolling_every == 0):
+            self.saves.save(self.done, rolling=True)
+        return stopped
+
+    def record(self, row: dict, spans: list[dict]) -> None:
+        clean, bad = finite(row)
+        self.folder.rows.append(clean)  # alarms look at the steps so far, on every rank
+        if not self.ranks.writes:
+            return
+        if bad:
+            log.info("step %d: not finite, written as null: %s", row["step"] + 1, ", ".join(bad))
+        append_step(self.folder.path, clean, spans, self.config.steps)
+        self.progress.show(clean)
+        self.tracker.log(clean)
+
+    def speeds(self, row: dict, times: dict[str, float]) -> dict[str, float | None]:
+        tokens = row["env/all/total_ac_tokens"]
+        # With a sampler beside the trainer, time/sampling is only what the trainer waited.
+        seconds = {"sample": times.get("time/sampler", times.get("time/sampling", 0))}
+        if self.config.objective == "cross_entropy":  # nothing is sampled
+            seconds = {}
+        # A step without an update took no time to train, so it has no speed.
+        seconds["train"] = times.get("time/train", 0) if row["optim/updates"] else 0
+        return {
+            f"perf/{name}_tokens_per_sec": tokens / t if t else None for name, t in seconds.items()
+        }
+
+    def report_nonfinite(self, step: int, groups: Sequence[Group]) -> None:
+        if not self.ranks.writes:
+            return
+        path = self.folder.write_for_repro(step, groups)
+        log.warning(
+            "step %d: loss or gradient was not finite, so no update; its rollouts are in %s",
+            step + 1,
+            path,
+        )
+
+    def look_after(self) -> str:
+        """Say what looks wrong; the reason to end the run now, or ""."""
+        rows = self.folder.rows
+        for alarm in new_alarms(rows):
+            log.warning("step %d: %s", rows[-1]["step"] + 1, alarm)
+        recent = rows[-NONFINITE_LIMIT:]
+        if len(recent) == NONFINITE_LIMIT and all(row["optim/nonfinite"] for row in recent):
+            return (
+                f"loss or gradient was not finite in {NONFINITE_LIMIT} steps in a row; the "
+                "weights are those of the last finite update. Lower --lr"
+            )
+        recent = rows[-FAILED_LIMIT:]  # fewer in a run of fewer steps
+        tried = len(recent) == FAILED_LIMIT or self.done == self.config.steps
+        if tried and all(row.get("env/all/reward_failed") == 1 for row in recent):
+            named = self.config.reward or self.config.environment
+            rewarder = named or f"the reward function of {self.config.problems}"
+            steps = "the only step" if len(recent) == 1 else f"{len(recent)} steps in a row"
+            return (
+                f"{rewarder} failed on every answer of {steps}, so there was nothing to learn "
+                "from; logs.log says why. Fix it and train again"
+            )
+        return ""
+
+    # -- an early end
+
+    def save_interrupted(self) -> str:
+        """After a signal: save the weights of the last complete step. "" if that ended the run."""
+        self.policy.optimizer.zero_grad()  # of a step that was given up
+        if self.done == self.config.steps:
+            return ""
+        self.saves.save(self.done, rolling=True)
+        return (
+            f"interrupted after {self.done} of {self.config.steps} steps; saved. "
+            f"Continue with: rfs train --resume {self.folder.in_a_shell}"
+        )
+
+    def stop_diverged(self, error: UserError) -> str:
+        """The sampler met logits that are not finite. Save, and keep the earlier saves, too: if the
+        weights are to blame, the run can be resumed from those."""
+        if self.ranks.size > 1:  # a save needs all ranks, and the others are still sampling
+            raise error
+        self.policy.optimizer.zero_grad()
+        before = [save for save in self.folder.checkpoints.saves if save.state_path]
+        self.saves.save(self.done, prune=False, rolling=True)
+        sentence = (
+            f"stopped after {self.done} of {self.config.steps} steps, saved: {error}. "
+            f"Try --resume {self.folder.in_a_shell} with a lower --lr"
+        )
+        if before:
+            last = self.folder.checkpoints.folder / f"{self.done:06d}"
+            sentence += f"; if it stops here again, delete {last} to resume from the save before"
+        return sentence
+
+
+def gap_to_sampler(policy: LocalPolicy, groups: Sequence[Group]) -> list[float]:
+    """Over all sampled tokens of these groups, the mean of log q - log p and half the mean of its
+    square. q is the sampler's record, p the policy as it is now. [] without a token."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    gaps = [  # of each rollout's sampled tokens
+        (torch.tensor(rollout.logprobs) - logprobs)[rollout.sampled_mask().bool()].double()
+        for rollout, logprobs in zip(rollouts, policy.logprobs(rollouts), strict=True)
+    ]
+    gap = torch.cat([torch.zeros(0), *gaps])  # (N,)
+    if not gap.numel():
+        return []
+    return [float(gap.mean()), 0.5 * float(gap.square().mean())]

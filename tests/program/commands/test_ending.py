@@ -1,0 +1,51 @@
+"""What a run's last lines say: only what was measured twice, and an answer that changed."""
+
+import pytest
+
+from rfs.commands.ending import before_and_after, two_answers
+
+
+def row(step, reward=None, **measured):
+    return {"step": step, "reward/total": reward, **measured}
+
+
+def measured(eval_step, accuracy):
+    return {"eval_step": eval_step, "eval_acc": accuracy, "eval_problems": 8}
+
+
+@pytest.mark.parametrize(
+    "rows, says",
+    [
+        ([], ""),
+        ([row(0, 0.5)], ""),
+        ([row(0, 0.25), row(1, 0.5)], "mean reward: 0.250 in the first step, 0.500 in the last"),
+        (
+            [row(0, None, **measured(0, 0.5)), row(1, None, **measured(2, 0.75))],
+            "correct answers to 8 problems: 50.0% after 0 steps, 75.0% after 2",
+        ),
+        ([row(0, None, **measured(0, 0.5)), row(1, None, **measured(2, None))], ""),
+    ],
+)
+def test_before_and_after(rows, says):
+    assert before_and_after(rows) == says
+
+
+def probe(text, correct=False, problem="p"):
+    return {"problem": problem, "text": text, "correct": correct}
+
+
+@pytest.mark.parametrize(
+    "then, now, shown",
+    [
+        ([probe("1")], [probe("1")], ""),
+        ([probe("1")], [probe("2\x1b")], "Problem: p\nbefore: 1\nafter:  2\\x1b"),
+        (
+            [probe("1"), probe("3", problem="q")],
+            [probe("2"), probe("4", True, problem="q")],
+            "Problem: q\nbefore: 3\nafter:  4",
+        ),
+    ],
+)
+def test_one_answer(then, now, shown):
+    assert two_answers([{"probes": then}, {"probes": now}]) == shown
+    assert two_answers([{"probes": then}]) == ""

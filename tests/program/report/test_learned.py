@@ -1,0 +1,27 @@
+"""What a run learned, lost, and still gets wrong."""
+
+from rfs.report import write_run_report
+from rfs.report.learned import learned
+from rfs.report.run_files import read_run
+from tests.program.report.written import write_eval
+
+
+def test_what_was_learned_lost_and_still_fails(run):
+    found = learned(read_run(run), "test")
+    assert found.steps == [0, 2, 4]
+    assert {label: count for _, label, count in found.counts} == {
+        "↑ learned": 2,
+        "↓ lost": 1,
+        "✗ incorrect both times": 1,
+    }
+    assert [story.problem_id for story in found.improved] == ["p1", "p2"]
+    # Never solved comes before what was solved once.
+    assert [story.problem_id for story in found.failing] == ["p3", "p0"]
+    assert [moment.boxed for moment in found.improved[0].moments] == ["2", "1", "1"]
+
+
+def test_one_evaluation_is_not_a_story(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    write_eval(tmp_path, 0, [True])
+    assert learned(read_run(tmp_path), "test") is None
+    write_run_report(tmp_path)

@@ -1,0 +1,28 @@
+"""Tokens shaded by their probability, and characters split between tokens."""
+
+import pytest
+from report_groups import ByteTokenizer
+
+from rfs.report.tokens import Shader, TokenTexts
+from tests.program.report.written import Page
+
+
+def test_tokens_are_shaded_by_their_probability():
+    logprobs = [0.0, -0.2, -0.5, -1.0, -2.0, -4.0, -9.0, float("-inf")]
+    shaded = Shader(ByteTokenizer()).shade(list(b"abcdefgh"), logprobs, [0.0] * 8)
+    classes = [attrs.get("class") for tag, attrs, _ in Page(shaded.html).elements if tag == "i"]
+    assert classes == [None, "s1", "s2", "s3", "s4", "s5", "s6", "s6"]
+
+
+@pytest.mark.parametrize("text", ["plain", "é", "😀!", "1é2😀3漢", "", "\ufffd"])
+def test_split_characters_appear_at_their_last_token(text):
+    texts = TokenTexts(ByteTokenizer()).each(list(text.encode()))
+    assert "".join(texts) == text and len(texts) == len(text.encode())
+
+
+def test_broken_bytes_stay_in_their_place():
+    ids = [*b"a", 0xF0, 0x9F, *b"b", 0xC3, *b"c", 0xE6]
+    texts = TokenTexts(ByteTokenizer()).each(ids)
+    assert len(texts) == len(ids)
+    assert "".join(texts) == ByteTokenizer().decode(ids)
+    assert [texts[i] for i in (0, 3, 5)] == ["a", "b", "c"]

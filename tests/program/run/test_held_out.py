@@ -1,0 +1,119 @@
+"""Problems of one's own are judged on problems of their own, and those are not trained on."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from command_world import SHORT, commands, make_world
+from toy import toy_config, toy_tokenizer
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.text import read_lines
+from rfs.commands.evaluate import default_problems
+from rfs.evaluation.options import EvaluateOptions
+from rfs.run.chosen_problems import all_sets, open_problems
+from rfs.run.options import resolved
+from rfs.tasks.problem_sets import kept_apart, load_problems
+
+
+def many(count: int = 80) -> list[Problem]:
+    """Each with a text of its own, in letters that the toy tokenizer knows."""
+    letters = "abcdefghij"
+    names = ["".join(letters[int(digit)] for digit in f"{i:03d}") for i in range(count)]
+    return [Problem(f"own/{i}", names[i], str(i % 4)) for i in range(count)]
+
+
+@pytest.fixture
+def world(tmp_path):
+    make_world(tmp_path)
+    rows = [{"problem": p.problem, "answer": p.answer} for p in many()]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "task.py").write_text(
+        "import json, pathlib\n"
+        "def problems():\n"
+        "    text = (pathlib.Path(__file__).parent / 'mine.jsonl').read_text()\n"
+        "    return [json.loads(line) for line in text.splitlines()]\n"
+    )
+    return tmp_path
+
+
+def test_a_tenth_is_kept_aside_by_its_text_alone():
+    rest, aside = kept_apart(many(800))
+    assert 50 <= len(aside) <= 110 and len(rest) + len(aside) == 800
+    assert not {p.problem for p in rest} & {p.problem for p in aside}
+    assert kept_apart([*many(800)[::-1], Problem("new", "zzz", "1")])[1][-1] in aside
+    assert set(kept_apart(many(400))[1]) <= set(aside), "more problems move none across"
+    twice = [*many(800), *many(800)]
+    assert len(kept_apart(twice)[1]) == 2 * len(aside), "equal texts are on one side"
+    spaced = [replace(p, problem=f" {p.problem.replace(' ', '  ')}\n") for p in many(800)]
+    assert {p.id for p in kept_apart(spaced)[1]} == {p.id for p in aside}
+
+
+@pytest.mark.parametrize("source", ["mine.jsonl", "task.py:problems"])
+def test_a_file_of_ones_own_is_evaluated_on_its_own_share(world, source, capsys):
+    words = ["train", "--model", f"{world}/tiny-toy", "--problems", f"{world}/{source}", *SHORT]
+    assert commands([*words, "--log-path", f"{world}/run"]) == 0
+    rest, aside = kept_apart(many())
+    name = f"{source}@held-out"
+    said = [x for x in capsys.readouterr().err.splitlines() if x.startswith("held out")]
+    assert said == [
+        f"held out for evaluation: {len(aside)} of 80 problems, under the name {name}; "
+        "--eval-problems chooses others"
+    ]
+    rows = read_lines(world / "run" / "metrics.jsonl")
+    assert any(f"{name}/env/all/correct" in row for row in rows)
+    assert not any("tiny-test" in key for row in rows for key in row)
+    pages = [p.name for p in (world / "run").glob("eval_*_rollout_summaries.jsonl")]
+    lines = (world / "run" / pages[0]).read_text().splitlines()
+    assert len(lines) == len(aside)
+    trained = (world / "run").glob("train_*_rollout_summaries.jsonl")
+    seen = {json.loads(line)["problem_id"] for path in trained for line in path.open()}
+    texts = {f"{p.id}": p.problem for p in load_problems(f"{world}/{source}")}
+    assert seen and {texts[name] for name in seen} <= {p.problem for p in rest}
+
+
+@pytest.mark.parametrize("source", ["ten.jsonl", "ten.csv", "ten.py:problems"])
+def test_ten_problems_are_measured_although_none_can_be_spared(world, source, capsys):
+    rows = [{"problem": p.problem, "answer": p.answer} for p in many(10)]
+    (world / "ten.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [f"{row['problem']},{row['answer']}\n" for row in rows]
+    (world / "ten.csv").write_text("problem,answer\n" + "".join(lines))
+    (world / "ten.py").write_text(f"def problems():\n    yield from {rows!r}\n")
+    words = ["train", "--model", f"{world}/tiny-toy", "--problems", f"{world}/{source}", *SHORT]
+    assert commands([*words, "--out", f"{world}/run"]) == 0
+    (said,) = [x for x in capsys.readouterr().err.splitlines() if "is measured on" in x]
+    assert said.startswith(f"{source} is measured on the problems that it trains on")
+    assert "takes about 50" in said
+    last = read_lines(world / "run" / "metrics.jsonl")[-1]
+    assert last["eval_problems"] == 10 and f"{source}/env/all/correct" in last
+    assert commands(["evaluate", "--model", f"{world}/run", "--max-new-tokens", "4"]) == 0
+    assert f"{source}, 10 problems" in capsys.readouterr().out
+    with pytest.raises(UserError, match="takes about 50: measure on all of them") as refused:
+        load_problems(f"{world}/{source}@held-out")
+    assert "do not evaluate" not in str(refused.value)
+
+
+def asked_of(config, folder):
+    """What the run trains on, and by name what it is evaluated on."""
+    config = resolved(config)
+    problems, sets = open_problems(config, all_sets(config), toy_tokenizer(folder), 512)
+    return [problem.problem for problem in problems], sets
+
+
+def test_the_same_share_whether_it_is_asked_or_not(world, tmp_path):
+    source = dict(problems=f"{world}/mine.jsonl")
+    whole, _ = asked_of(toy_config(tmp_path / "a", eval_every=0, **source), tmp_path)
+    some, _ = asked_of(toy_config(tmp_path / "b", eval_every=2, **source), tmp_path)
+    assert whole == some, "kept aside also where this run asks none of them"
+
+
+def test_the_models_own_problems_are_those_of_rfs_evaluate(world):
+    words = ["train", "--model", f"{world}/tiny-toy", "--problems", f"{world}/mine.jsonl", *SHORT]
+    assert commands([*words, "--log-path", f"{world}/run"]) == 0
+    options = EvaluateOptions(model=(f"{world}/run",))
+    assert default_problems(options) == (f"{world}/mine.jsonl@held-out",)
+    assert default_problems(EvaluateOptions(model=("tiny", "tiny-grpo"))) == ("tiny-test",)
+    assert default_problems(EvaluateOptions(model=("base",))) == ("math-500",)
+    with pytest.raises(UserError, match="different problems"):
+        default_problems(EvaluateOptions(model=("tiny", f"{world}/run")))
