@@ -40,10 +40,11 @@ class Options:
 
 def main(options: Options) -> None:
     from reasoning_from_scratch.fast.device import default_dtype, trusted_device
-    from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
+    from reasoning_from_scratch.files.weights import load_weights
     from reasoning_from_scratch.sampling import greedy
     from reasoning_from_scratch.text import visible
     from rfs.evaluation.evaluate import evaluate
+    from rfs.files.models import load_model_and_tokenizer
     from rfs.files.saved_models import which_weights
     from rfs.run.options import preset
     from rfs.tasks.problem_sets import load_problems

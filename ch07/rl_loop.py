@@ -26,12 +26,12 @@ import torch.nn.functional as F
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import trusted_device
 from reasoning_from_scratch.fast.engine import generate
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Rollout, Sampling, greedy
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from rfs.evaluation.evaluate import evaluate
+from rfs.files.models import load_model_and_tokenizer
 from rfs.run.option_checks import flag
 from rfs.run.options import preset
 from rfs.tasks.problem_sets import held_out, load_problems, training_problems

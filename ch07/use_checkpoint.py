@@ -34,8 +34,8 @@ class Options:
 def main(options: Options) -> None:
     from reasoning_from_scratch.fast.device import default_dtype, trusted_device
     from reasoning_from_scratch.files import downloads
-    from reasoning_from_scratch.files.weights import load_model_and_tokenizer
     from rfs.commands.chat import Chat, ChatOptions, say
+    from rfs.files.models import load_model_and_tokenizer
 
     if options.list:
         for kind, steps in downloads.GRPO_CHECKPOINTS.items():

@@ -24,12 +24,13 @@ from four_ways import Piece
 from pretrain import IGNORED, Stage, digit_ids, lines_of, padded, start_log, train_stage
 from torch import Tensor
 
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
+from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tiny.world import WORKED_START, tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
 from rfs.commands.cli import run_script
+from rfs.files.models import load_model_and_tokenizer
 from rfs.tasks.environments.calculator import calculated
 
 FIRST_PROBLEM = 2_000_000  # after those that tiny-base has seen

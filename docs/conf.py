@@ -203,7 +203,8 @@ def write_texts(app, error):
 def describe_pictures(app, doctree):
     """A notebook's picture is described by its section and by the function that drew it."""
     about = {}
-    for file in sorted([*ROOT.glob("ch0*/*.py"), *ROOT.glob("rfs/report/*.py")]):
+    places = ("ch0*", "studies", "rfs/report")
+    for file in sorted(path for place in places for path in ROOT.glob(f"{place}/*.py")):
         about |= docstrings(file.read_text("utf-8"))
     for cell in doctree.findall(nodes.container):
         if cell.get("nb_element") != "cell_code":

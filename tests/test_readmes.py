@@ -83,7 +83,7 @@ SMALL = {
 
 # Only their flags are checked: they download, or take hours, or never end.
 FLAGS_ONLY = re.compile(
-    r"--model (base|reasoning|smollm2|Qwen/\S+)\b|\.pth\b"
+    r"--(model|which_model) (base|reasoning|smollm2|Qwen/\S+)\b|\.pth\b"
     r"|use_checkpoint\.py(?! --list)"
     # Small ones are in tests/book/test_experiments.py, test_reasoning_stages.py, tests/checkpoints.
     r"|studies/(real_model|binary_search|long_runs|asking|second_try|experiment)\.py"
