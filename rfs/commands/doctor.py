@@ -78,10 +78,10 @@ def check_device() -> Finding:
         found += "; enough for the tiny model, slow for 0.6B"
         if cuda:
             advice = "this build has CUDA's libraries, gigabytes that no GPU here uses; nothing is "
-            advice += "broken, and README's first minute has the line that takes the CPU build"
+            advice += "broken; cp docs/uv-linux-cpu.toml uv.toml takes the CPU build"
             return Finding("device", "note", found, advice)
         return Finding("device", "ok", found)
-    advice = "remove the line `find-links` from ~/.config/uv/uv.toml, then"
+    advice = "remove uv.toml here, or the line `find-links` from ~/.config/uv/uv.toml, then"
     advice += " uv sync --upgrade-package torch, for a CUDA build"
     if cuda:
         advice = f"update the NVIDIA driver to one for CUDA {cuda} or newer, and make sure"
