@@ -46,6 +46,8 @@ _BOOK_HAS_IN_QWEN3 = {
 
 
 def __getattr__(name: str) -> object:
+    if name in ("train", "configure"):
+        raise AttributeError(f"runs have moved to the package rfs: from rfs import {name}")
     return _forwarded(name, _LIVES_IN, __name__)
 
 
@@ -55,8 +57,6 @@ def name_of_the_book(name: str) -> object:
 
 
 def _forwarded(name: str, lives_in: dict[str, str], asked: str) -> object:
-    if name in ("train", "configure"):
-        raise AttributeError(f"runs have moved to the package rfs: from rfs import {name}")
     if name not in lives_in:
         raise AttributeError(f"module {asked!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{lives_in[name]}"), name)

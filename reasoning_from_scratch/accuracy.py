@@ -9,7 +9,7 @@ from answer_grader import answer_verdict, judged_part
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.engine import sample_groups
 from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
-from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.sampling import Rollout, Sampling
 from reasoning_from_scratch.scores import EvalResult, score_rows
 
 
@@ -31,24 +31,35 @@ def evaluate(
     start = time.perf_counter()
     groups = sample_groups(model, tokenizer, asked, sampling)
     seconds = time.perf_counter() - start
-    rows: list[dict[str, Any]] = []
-    for index, group in enumerate(groups, 1):  # counted from 1, as in chapter 3
-        for sample, rollout in enumerate(group.rollouts):
+    rows = []
+    for index, group in enumerate(groups):
+        for number, rollout in enumerate(group.rollouts):
             extracted = judged_part(rollout.text, None)
-            rows.append(
-                {
-                    "index": index,
-                    "sample": sample,
-                    "problem": group.problem.problem,
-                    "gtruth_answer": group.problem.answer,
-                    "generated_text": rollout.text,
-                    "extracted": extracted,
-                    **graded(extracted, group.problem),
-                    "tokens": rollout.num_sampled,
-                    "stopped": rollout.finished,  # False: at the length limit
-                }
-            )
+            verdict = graded(extracted, group.problem)
+            rows.append(answer_row(index, number, group.problem, rollout, extracted, verdict))
     return score_rows(rows, sampling.rollouts, sum(row["tokens"] for row in rows) / seconds)
+
+
+def answer_row(
+    index: int,
+    number: int,
+    problem: Problem,
+    rollout: Rollout,
+    extracted: str | None,
+    verdict: dict[str, Any],
+) -> dict[str, Any]:
+    """What is kept of a sampled answer, in the order in which it is written."""
+    return {
+        "index": index + 1,  # counted from 1, as in chapter 3
+        "sample": number,
+        "problem": problem.problem,
+        "gtruth_answer": problem.answer,
+        "generated_text": rollout.text,
+        "extracted": extracted,
+        **verdict,
+        "tokens": rollout.num_sampled,
+        "stopped": rollout.finished,  # False: at the length limit or the end of the context
+    }
 
 
 def graded(extracted: str | None, problem: Problem) -> dict[str, bool]:

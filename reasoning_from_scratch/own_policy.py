@@ -38,7 +38,7 @@ class Policy(LocalPolicy):
         dtype: str = "auto",
         engine: Literal["fast", "plain"] = "fast",
     ) -> "Policy":
-        """`model` is what --model takes: tiny, smollm2, OWNER/NAME, a folder, a run. `config` sets
+        """`model` is a name such as tiny or smollm2, OWNER/NAME, a folder or a file. `config` sets
         the temperature of the trained log-probabilities, the size of a micro-batch and LoRA, and
         the number format, unless `dtype` names one."""
         config, place = config or TrainConfig(), trusted_device(device)

@@ -1,6 +1,7 @@
 """The default engine for sampling: the fast one."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from functools import partial
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch import sampling as plain
@@ -12,8 +13,6 @@ from reasoning_from_scratch.fast.decoding import (
     draw_for,
     int8_decoder_for,
 )
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
 from reasoning_from_scratch.stops import Stops
 
@@ -42,8 +41,4 @@ def generate(
     )
 
 
-def sample_groups(
-    model, tokenizer, problems: Sequence[Problem], sampling: Sampling, step: int = 0
-) -> list[Group]:
-    """rollouts.sample_groups with the fast engine."""
-    return rollouts.sample_groups(model, tokenizer, problems, sampling, step, engine=FAST)
+sample_groups = partial(rollouts.sample_groups, engine=FAST)

@@ -21,7 +21,7 @@ from answer_grader import (
 )
 from answer_grader.gsm8k import expected_number
 from reasoning_from_scratch import __version__
-from reasoning_from_scratch.accuracy import graded
+from reasoning_from_scratch.accuracy import answer_row, graded
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.problems import (
@@ -319,30 +319,18 @@ def measured_on(model) -> dict[str, str]:
 def answer_rows(
     index: int, group: Group, fallback: str | None, verifier: Verifier | None
 ) -> list[dict]:
-    """One dict per sampled answer, in the order in which it is written."""
+    """One row per sampled answer."""
     rows, problem = [], group.problem
     for number, rollout in enumerate(group.rollouts):
-        text = rollout.text
-        extracted = judged_part(text, fallback)
+        extracted = judged_part(rollout.text, fallback)
         if verifier and not extracted:
-            extracted = text  # your verifier may look outside of boxes
-        rows.append(
-            {
-                "index": index + 1,  # counted from 1, as in chapter 3
-                "sample": number,
-                "problem": problem.problem,
-                "gtruth_answer": problem.answer,
-                "generated_text": text,
-                "extracted": extracted,
-                **(
-                    verdict_of_judge(rollout, problem, verifier)
-                    if verifier or rollout.outcome is not None
-                    else graded(extracted, problem)
-                ),
-                "tokens": rollout.num_sampled,
-                "stopped": rollout.finished,  # False: at the length limit or the end of the context
-            }
+            extracted = rollout.text  # your verifier may look outside of boxes
+        verdict = (
+            verdict_of_judge(rollout, problem, verifier)
+            if verifier or rollout.outcome is not None
+            else graded(extracted, problem)
         )
+        rows.append(answer_row(index, number, problem, rollout, extracted, verdict))
     return rows
 
 
