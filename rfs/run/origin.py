@@ -158,11 +158,14 @@ def weights_record(start: Start, model: Qwen3Model, reference: Qwen3Model | None
 
 
 def weights_mark(model: Qwen3Model) -> list[int]:
-    """[number of weights, CRC-32 of their bytes]."""
+    """[number of weights, CRC-32 of their bytes].
+
+    -0.0 counts as 0.0: 4-bit files are full of it, and a save adds LoRA's zeros to it."""
     count = crc = 0
     for tensor in model.state_dict().values():
         count += tensor.numel()
-        crc = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy(), crc)
+        values = tensor.detach().cpu() + 0.0
+        crc = zlib.crc32(values.contiguous().view(torch.uint8).numpy(), crc)
     return [count, crc]
 
 

@@ -22,6 +22,14 @@ def test_the_mark_of_weights_sees_one_bit():
     assert weights_mark(toy_model(dtype=torch.bfloat16))[1] != crc
 
 
+def test_the_sign_of_a_zero_does_not_count():
+    """A 4-bit file has zeros of both signs, and -0.0 + LoRA's 0.0, as it is saved, is 0.0."""
+    weights = toy_model(), toy_model()
+    for model, zero in zip(weights, (0.0, -0.0), strict=True):
+        model.trf_blocks[0].ff.fc1.weight.data[0] = zero
+    assert weights_mark(weights[0]) == weights_mark(weights[1])
+
+
 def test_files_are_named_from_the_root_and_sets_by_their_names(world, monkeypatch):
     monkeypatch.chdir(world)
     files = {
