@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from reasoning_from_scratch.fast.memory import keep_freed_memory
 from reasoning_from_scratch.fast.neighbors import mind_neighbors
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
@@ -54,6 +55,7 @@ def packed_logprobs(
     method, and `work`, in place of what is done with each block of logits.
     """
     if batch.token_ids.device.type == "cpu":
+        keep_freed_memory()
         mind_neighbors()
     packed = pack(batch)
     compute = hidden_states or model.hidden_states
