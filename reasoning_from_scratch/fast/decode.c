@@ -1220,6 +1220,78 @@ static void share(void (*work)(void *), void *on, atomic_long *threads, int64_t 
     if (!use_torch_threads(&team, wanted)) start_threads(&team, wanted);
 }
 
+/* ---- The gradient of attention, for a training pass ---- */
+
+/* Both (heads * queries, keys): scores = q k^T / sqrt(size) becomes p = softmax(scores), and what
+   arrives at p becomes what arrives at the scores. Query t of each head sees start + t + 1 keys. */
+typedef struct {
+    int64_t heads, queries, keys, start, threads;
+    double scale; /* 1 / sqrt(size) */
+    Number *scores, *gradients;
+} Softening;
+
+typedef struct {
+    const Softening *of;
+    atomic_long threads, begun, next;
+    char *scratch; /* `each` bytes for every thread: a line of p, one of gradients */
+    int64_t each;
+} Softenings;
+
+static void spread(const Number *from, int64_t count, float scale, float *to) {
+    for (int64_t i = 0; i < count; i++) to[i] = wide(from[i]) * scale;
+}
+
+static void gather(const float *from, int64_t count, Number *to) {
+    for (int64_t i = 0; i < count; i++) to[i] = narrow(from[i]);
+}
+
+static inline Lanes lanes_at(const float *place) {
+    Lanes lanes;
+    memcpy(&lanes, place, sizeof lanes);
+    return lanes;
+}
+
+/* d loss / d score j = p_j (d loss / d p_j - sum over i of p_i d loss / d p_i) */
+static void soften_line(const Softening *s, Number *scores, Number *gradients, int64_t seen,
+                        float *p, float *gradient) {
+    spread(scores, seen, s->scale, p);
+    spread(gradients, seen, 1, gradient);
+    for (int64_t i = seen; i % LANES; i++) p[i] = -INFINITY, gradient[i] = 0;
+    Lanes most = lanes_at(p), sums = {}, products = {};
+    for (int64_t i = 0; i < seen; i += LANES) most = larger(lanes_at(p + i), most);
+    float largest = most[0];
+    for (int k = 1; k < LANES; k++) largest = most[k] > largest ? most[k] : largest;
+    for (int64_t i = 0; i < seen; i += LANES) {
+        Lanes now = exponentials(lanes_at(p + i) - largest);
+        sums += now;
+        products += now * lanes_at(gradient + i);
+        memcpy(p + i, &now, sizeof now);
+    }
+    float part = 1 / total(sums), mean = total(products) * part;
+    for (int64_t i = 0; i < seen; i++) {
+        p[i] *= part;
+        gradient[i] = p[i] * (gradient[i] - mean) * (float)s->scale;
+    }
+    gather(p, seen, scores);
+    gather(gradient, seen, gradients);
+    memset(scores + seen, 0, (s->keys - seen) * sizeof *scores);
+    memset(gradients + seen, 0, (s->keys - seen) * sizeof *gradients);
+}
+
+static void soften_lines(void *argument) {
+    Softenings *all = argument;
+    const Softening *s = all->of;
+    float *p = (float *)(all->scratch + atomic_fetch_add(&all->begun, 1) * all->each);
+    float *gradient = p + s->keys + LANES;
+    int64_t lines = s->heads * s->queries, some = 32;
+    for (int64_t first; (first = some * atomic_fetch_add(&all->next, 1)) < lines;)
+        for (int64_t i = first; i < first + some && i < lines; i++) {
+            int64_t seen = s->start + i % s->queries + 1;
+            soften_line(s, s->scores + i * s->keys, s->gradients + i * s->keys,
+                        seen < s->keys ? seen : s->keys, p, gradient);
+        }
+}
+
 /* ---- What Python calls ---- */
 
 /* All memory of a step is taken here, before any work: 1 if there is none, and nothing changed. */
@@ -1254,5 +1326,16 @@ int draw(const Drawing *drawing) {
     if (!draws.scratch) return 1;
     share(draw_rows, &draws, &draws.threads, drawing->threads);
     free(draws.scratch);
+    return 0;
+}
+
+/* The gradient of softmax in place, see Softening; 1 if there is no memory for it. */
+int soften(const Softening *softening) {
+    Softenings all = {.of = softening};
+    all.each = in_lines((softening->keys + LANES) * 2 * sizeof(float));
+    all.scratch = malloc(softening->threads * all.each);
+    if (!all.scratch) return 1;
+    share(soften_lines, &all, &all.threads, softening->threads);
+    free(all.scratch);
     return 0;
 }

@@ -292,6 +292,14 @@ class Drawing(ctypes.Structure):
     ]
 
 
+class Softening(ctypes.Structure):
+    _fields_ = [
+        *_fields("integers", "heads queries keys start threads"),
+        *_fields("numbers", "scale"),
+        *_fields("pointers", "scores gradients"),
+    ]
+
+
 KNOWN = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, FeedForward}
 
 

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from reasoning_from_scratch.fast.memory import keep_freed_memory
+from reasoning_from_scratch.fast.narrow_attention import has_own_backward, narrow_attention
 from reasoning_from_scratch.fast.neighbors import mind_neighbors
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
@@ -135,6 +136,7 @@ class AttentionCall(NamedTuple):
     keys: Gather  # (b, S)
     queries: Gather  # (b, T)
     mask: Tensor | None  # (b, 1, T, S) which keys a query sees; None: queries are keys, and causal
+    starts: list[int]  # (b,) the key that a row's first query is
 
 
 class Packed(NamedTuple):
@@ -220,7 +222,11 @@ class PackedPlan(NamedTuple):
             rows = call.queries.take(asked), call.keys.take(told)  # (b, T, ...), (b, S, ...)
             q, kv = (x.unflatten(-1, (-1, head_dim)).transpose(1, 2) for x in rows)
             k, v = kv.split(groups, dim=1)  # (b, groups, S, head_dim)
-            results.append(attention(q, k, v, call.mask).flatten(0, 1))  # (b * T, heads * head_dim)
+            if has_own_backward(q):
+                found = narrow_attention(q, k, v, call.mask, call.starts)
+            else:
+                found = attention(q, k, v, call.mask)
+            results.append(found.flatten(0, 1))  # (b * T, heads * head_dim)
         return self.found.take(torch.cat(results))
 
 
@@ -284,14 +290,15 @@ def attention_rows(rows: list[list[int]]) -> list[AttentionRow]:
 
 def attention_call(rows: list[AttentionRow], tokens: int, device: torch.device) -> AttentionCall:
     keys = gather_of([row.tokens for row in rows], tokens, device)  # (b, S)
-    starts = torch.tensor([row.start for row in rows])
+    firsts = [row.start for row in rows]
+    starts = torch.tensor(firsts)
     if not starts.any():
-        return AttentionCall(keys, keys, None)
+        return AttentionCall(keys, keys, None, firsts)
     queries = gather_of([row.tokens[row.start :] for row in rows], tokens, device)  # (b, T)
     positions = starts[:, None] + torch.arange(queries.numbers.shape[1])  # (b, T)
     mask = torch.arange(keys.numbers.shape[1]) <= positions[:, :, None]  # (b, T, S)
     return AttentionCall(
-        keys, queries, mask[:, None].to(device, non_blocking=device.type == "cuda")
+        keys, queries, mask[:, None].to(device, non_blocking=device.type == "cuda"), firsts
     )
 
 
