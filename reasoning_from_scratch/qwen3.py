@@ -150,6 +150,7 @@ class KVCache:
         self.lengths = None  # (B,) tokens per row; None before the first pass
         self.width = 0  # max(lengths) as a number: reading it from a GPU would mean waiting
         self.uniform = True  # all rows are known to have `width` tokens
+        self.shared = 0  # the first so many slots are known to hold the same in all rows
 
     def get(self, layer):
         """The filled part of a layer as (keys, values), or None."""

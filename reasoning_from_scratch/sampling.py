@@ -463,6 +463,7 @@ class RunningBatch:
             rows, places = self._take(len(free))
             if self.cache is None:  # the first time: fills all rows; some are overwritten below
                 self.cache = self.prompt_cache.take(F.pad(places, (0, len(free) - len(places))))
+                self.cache.shared = self.start.width if self.start else 0
             else:
                 self.cache.put(self._index(free[: len(rows)]), self.prompt_cache.take(places))
             for row in rows:

@@ -189,6 +189,7 @@ typedef struct {
 
 typedef struct {
     int64_t rows, capacity, threads;
+    int64_t shared; /* of all rows' keys and values, the first so many are the same */
     const int64_t *tokens, *positions; /* (rows,) */
     const Number *cos, *sin; /* (rows, head_dim) */
     Number *logits; /* (rows, vocab) */
@@ -712,22 +713,29 @@ static void blend(const float *weights, const Number *values, int64_t count, int
     if (d < size) blend_registers(1, weights, values + d, count, size, sums + d);
 }
 
-/* What `heads` queries, which share keys and values, find among the first `count` of them. These
+/* Keys and values that follow each other. What a row has read is two spans: the beginning that all
+   rows share is read from the first row's memory, so that it stays in the processor's cache. */
+typedef struct { const Number *keys, *values; int64_t first, count; } Span;
+
+/* What `heads` queries, which share keys and values, find among `count` of them in two spans. These
    are read once: a block of them stays in the cache until all queries have seen it. */
-static void attend_plainly(const Number *queries, int64_t heads, const Number *keys,
-                           const Number *values, int64_t count, int64_t size, float *weights,
-                           float *sums) {
+static void attend_plainly(const Number *queries, int64_t heads, const Span *spans, int64_t count,
+                           int64_t size, float *weights, float *sums) {
     int64_t room = (count + LANES - 1) / LANES * LANES, block = 64;
-    for (int64_t i = 0; i < count; i += block)
-        for (int64_t head = 0; head < heads; head++)
-            score(queries + head * size, keys + i * size, count - i < block ? count - i : block,
-                  size, weights + head * room + i);
+    for (const Span *span = spans; span < spans + 2; span++)
+        for (int64_t i = 0; i < span->count; i += block)
+            for (int64_t head = 0; head < heads; head++)
+                score(queries + head * size, span->keys + i * size,
+                      span->count - i < block ? span->count - i : block, size,
+                      weights + head * room + span->first + i);
     for (int64_t head = 0; head < heads; head++) softmax(weights + head * room, count);
     memset(sums, 0, heads * size * sizeof *sums);
-    for (int64_t i = 0; i < count; i += block)
-        for (int64_t head = 0; head < heads; head++)
-            blend(weights + head * room + i, values + i * size,
-                  count - i < block ? count - i : block, size, sums + head * size);
+    for (const Span *span = spans; span < spans + 2; span++)
+        for (int64_t i = 0; i < span->count; i += block)
+            for (int64_t head = 0; head < heads; head++)
+                blend(weights + head * room + span->first + i, span->values + i * size,
+                      span->count - i < block ? span->count - i : block, size,
+                      sums + head * size);
 }
 
 #ifdef TILES
@@ -748,9 +756,9 @@ static void score_16(int parts, const Number *keys, int64_t size, float *scores)
     _tile_stored(0, scores, 64);
 }
 
-/* scores (count, 16) of all queries with all keys. */
-static void score_in_tiles(const Number *queries, int64_t heads, const Number *keys, int64_t count,
-                           int64_t size, float *scores) {
+/* scores (count, 16) of all queries with all keys of two spans. */
+static void score_in_tiles(const Number *queries, int64_t heads, const Span *spans, int64_t size,
+                           float *scores) {
     uint32_t pairs[MOST_PARTS][16][MOST_HEADS] = {}; /* of features, for each query */
     int parts = size / 32;
     for (int64_t head = 0; head < heads; head++)
@@ -760,13 +768,16 @@ static void score_in_tiles(const Number *queries, int64_t heads, const Number *k
     if (parts > 1) _tile_loadd(5, pairs[1], 64);
     if (parts > 2) _tile_loadd(6, pairs[2], 64);
     if (parts > 3) _tile_loadd(7, pairs[3], 64);
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16) score_16(parts, keys + i * size, size, scores + i * 16);
-    if (i == count) return;
-    Number last[16 * 32 * MOST_PARTS]; /* behind the last key there may be no memory */
-    memset(last, 0, sizeof last);
-    memcpy(last, keys + i * size, (count - i) * size * sizeof(Number));
-    score_16(parts, last, size, scores + i * 16);
+    for (const Span *span = spans; span < spans + 2; span++) {
+        int64_t i = 0, rest = span->count % 16;
+        for (; i + 16 <= span->count; i += 16)
+            score_16(parts, span->keys + i * size, size, scores + (span->first + i) * 16);
+        if (!rest) continue;
+        Number last[16 * 32 * MOST_PARTS]; /* behind the last key there may be no memory */
+        memset(last, 0, sizeof last);
+        memcpy(last, span->keys + i * size, rest * size * sizeof(Number));
+        score_16(parts, last, size, scores + (span->first + i) * 16);
+    }
 }
 
 /* In place, for each of 16 columns; returns what each has to be divided by. */
@@ -789,7 +800,9 @@ static Lanes softmax_columns(float *scores, int64_t count, float scale) {
 static inline __attribute__((always_inline)) void
 blend_heads(int heads, const float *weights, const Number *values, int64_t count, int64_t size,
             float *sums) {
-    Lanes local[8][2] = {};
+    Lanes local[8][2];
+    for (int head = 0; head < heads; head++)
+        memcpy(local[head], sums + head * size, sizeof local[head]);
     for (int64_t i = 0; i < count; i++) {
         Bits value = load(values + i * size);
         ask_for(values + i * size);
@@ -807,28 +820,29 @@ static void blend_some(int heads, const float *weights, const Number *values, in
     switch (heads) { HEADS(1) HEADS(2) HEADS(3) HEADS(4) HEADS(5) HEADS(6) HEADS(7) HEADS(8) }
 }
 
-static void attend_in_tiles(const Number *queries, int64_t heads, const Number *keys,
-                            const Number *values, int64_t count, int64_t size, float *weights,
-                            float *sums) {
-    score_in_tiles(queries, heads, keys, count, size, weights);
+static void attend_in_tiles(const Number *queries, int64_t heads, const Span *spans, int64_t count,
+                            int64_t size, float *weights, float *sums) {
+    score_in_tiles(queries, heads, spans, size, weights);
     Lanes total = softmax_columns(weights, count, 1 / sqrtf(size));
-    for (int64_t head = 0; head < heads; head += 8)
-        for (int64_t d = 0; d < size; d += 32)
-            blend_some(heads - head < 8 ? heads - head : 8, weights + head, values + d, count, size,
-                       sums + head * size + d);
+    memset(sums, 0, heads * size * sizeof *sums);
+    for (const Span *span = spans; span < spans + 2; span++)
+        for (int64_t head = 0; head < heads; head += 8)
+            for (int64_t d = 0; d < size; d += 32)
+                blend_some(heads - head < 8 ? heads - head : 8, weights + span->first * 16 + head,
+                           span->values + d, span->count, size, sums + head * size + d);
     for (int64_t head = 0; head < heads; head++)
         for (int64_t d = 0; d < size; d++) sums[head * size + d] /= total[head];
 }
 #endif
 
-static void attend(const Number *queries, int64_t heads, const Number *keys, const Number *values,
-                   int64_t count, int64_t size, float *weights, float *sums, Number *found) {
+static void attend(const Number *queries, int64_t heads, const Span *spans, int64_t count,
+                   int64_t size, float *weights, float *sums, Number *found) {
 #ifdef TILES
     if (tiles_allowed() && heads <= MOST_HEADS && size <= 32 * MOST_PARTS)
-        attend_in_tiles(queries, heads, keys, values, count, size, weights, sums);
+        attend_in_tiles(queries, heads, spans, count, size, weights, sums);
     else
 #endif
-        attend_plainly(queries, heads, keys, values, count, size, weights, sums);
+        attend_plainly(queries, heads, spans, count, size, weights, sums);
     for (int64_t start = 0; start < heads * size; start += LANES * PAIR)
         for (int k = 0; k < LANES * PAIR; k++)
             found[start + k] = narrow(sums[start + k % PAIR * LANES + k / PAIR]);
@@ -864,7 +878,13 @@ static void attention(Work *work, long *stage, const Layer *layer, float *sums, 
         turn(head_norm(key, layer->key_norm, m, normed), cos, sin, size, keys + place * size);
         memcpy(values + place * size, fresh + (m->heads + m->groups + group) * size,
                size * sizeof(Number));
-        attend(queries, heads, keys, values, place + 1, size, sums + heads * size, sums,
+        Span spans[2] = {
+            {layer->keys + group * step->capacity * size,
+             layer->values + group * step->capacity * size, 0, step->shared},
+            {keys + step->shared * size, values + step->shared * size, step->shared,
+             place + 1 - step->shared},
+        };
+        attend(queries, heads, spans, place + 1, size, sums + heads * size, sums,
                work->attended + (row * m->heads + group * heads) * size);
     }
     meet(work, stage);

@@ -279,7 +279,7 @@ class Model(ctypes.Structure):
 
 class Step(ctypes.Structure):
     _fields_ = [
-        *_fields("integers", "rows capacity threads"),
+        *_fields("integers", "rows capacity threads shared"),
         *_fields("pointers", "tokens positions cos sin logits"),
     ]
 
@@ -538,7 +538,8 @@ class CompiledDecoder(Decoder):
         logits = torch.empty(len(in_idx), 1, self.weights.vocab, dtype=dtype)
         tensors = (in_idx.contiguous(), positions, cos, sin, logits)
         pointers = [tensor.data_ptr() for tensor in tensors]
-        step = Step(len(in_idx), cache.keys[0].shape[2], torch.get_num_threads(), *pointers)
+        capacity, shared = cache.keys[0].shape[2], cache.shared // 16 * 16  # whole tiles
+        step = Step(len(in_idx), capacity, torch.get_num_threads(), shared, *pointers)
         if self.library.decode(ctypes.byref(self.weights), ctypes.byref(step)):
             raise MemoryError("decode.c found no memory for a decoding step")
         cache.advance(1)
