@@ -225,6 +225,7 @@ class KVCache:
         new.keys = [keys.index_select(0, rows) for keys in self.keys]
         new.values = [values.index_select(0, rows) for values in self.values]
         new._set_lengths(self.lengths.index_select(0, rows), self.uniform)
+        new.shared = self.shared
         return new
 
     def put(self, rows, other):

@@ -41,7 +41,7 @@ from reasoning_from_scratch.fast.decoding import (
 from reasoning_from_scratch.fast.memory import checkpoint_blocks
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers
 from reasoning_from_scratch.qwen3 import FeedForward, KVCache
-from reasoning_from_scratch.sampling import PLAIN_ENGINE
+from reasoning_from_scratch.sampling import PLAIN_ENGINE, Sampling, SamplingEngine, generate
 
 needs_compiler = pytest.mark.skipif(
     load_library(torch.float32) is None, reason="this machine has no C compiler"
@@ -89,6 +89,46 @@ def test_the_same_logits(family, rows, lora, flags):
     found = several_steps(decoder, cache, tokens)
     # Qwen2.5's logits are up to 200 here: of that, 5e-5 are two roundings.
     assert torch.allclose(found, several_steps(model, cache, tokens), atol=5e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("shared", [0, 16, 37, 64])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_all_rows_begin_with_may_be_read_from_the_first_one(dtype, shared, flags):
+    """To the last bit, wherever the beginning ends, also if only the first row still has it."""
+    model = model_that_fits(dtype)
+    decoder = CompiledDecoder(model, compiled_with(dtype, *flags))
+    torch.manual_seed(0)
+    ids = torch.randint(96, (5, 90))  # (B, T)
+    ids[:, :64] = ids[0, :64]
+    cache = KVCache(len(model.trf_blocks), 100)
+    model.fill_cache(ids, cache, torch.arange(90) < torch.tensor([65, 90, 70, 81, 77])[:, None])
+    alone = cache.take(torch.arange(5))
+    for store in (*cache.keys, *cache.values):
+        store[1:, :, : shared // 16 * 16] = torch.nan
+    cache.shared = shared
+    found, wanted = (several_steps(decoder, c, ids[:, :1]) for c in (cache, alone))
+    assert torch.equal(found, wanted)
+
+
+@needs_compiler
+def test_the_sampler_says_how_much_all_prompts_share():
+    model, seen = model_that_fits(vocab_size=96), []
+    start = [i % 96 for i in range(80)]
+
+    def decoder(model, rows, steps):
+        inner = CompiledDecoder(model, load_library(torch.float32))
+        decode = inner.decode
+        inner.decode = lambda ids, cache: (seen.append(cache.shared), decode(ids, cache))[1]
+        return inner
+
+    prompts, sampling = [[*start, i] for i in (1, 2, 3)], Sampling(20, rollouts=2)
+    engine = SamplingEngine(decoder=decoder)
+    found = generate(model, prompts, sampling, stop_ids=(), engine=engine)
+    assert set(seen) == {80}
+    plain = generate(model, prompts, sampling, stop_ids=(), engine=PLAIN_ENGINE)
+    for ours, theirs in zip(sum(found, []), sum(plain, []), strict=True):
+        assert ours.response_ids == theirs.response_ids
 
 
 @needs_compiler
