@@ -3,9 +3,9 @@
 Torch computes both without ever holding all scores, a block of keys at a time. In float32 its
 backward pass takes three times as long as the forward pass, as it should; in bfloat16 it takes
 eight times as long, since its small products leave the processor's instructions for bfloat16
-unused. So here the backward pass makes five large products of each row, which use them, and decode.c
-computes what stands between them: the scores become probabilities, and what arrives at these
-becomes what arrives at the scores.
+unused. So here the backward pass makes five large products of each row, which use them, and
+decode.c computes what stands between them: the scores become probabilities, and what arrives at
+these becomes what arrives at the scores.
 """
 
 import ctypes
@@ -75,8 +75,8 @@ def of_group(x: Tensor, groups: int) -> Tensor:
 
 
 def soften(scores: Tensor, gradients: Tensor, queries: int, start: int, size: int) -> None:
-    """In place, both (groups, heads * queries, S): q k^T becomes the probabilities, and what arrives
-    at these becomes what arrives at q k^T."""
+    """In place, both (groups, heads * queries, S): q k^T becomes the probabilities, and what
+    arrives at these becomes what arrives at q k^T."""
     library = load_library(scores.dtype)
     groups, lines, seen = scores.shape
     softening = Softening(

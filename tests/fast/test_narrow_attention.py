@@ -1,4 +1,4 @@
-"""Attention's own backward pass in bfloat16: as near to float64 as torch's, for all kinds of rows."""
+"""Attention's own backward pass in bfloat16 is as near to float64 as torch's."""
 
 import pytest
 import torch
