@@ -94,26 +94,28 @@ function clip(x, low, high) {
   return Math.min(Math.max(x, low), high);
 }
 
+// A token's slope. `clipped`: the update has moved it far enough; there is nothing more to gain.
+// `moved`: by how much its probability has changed. Recipes with other objectives are not offered.
+const OBJECTIVES = {
+  reinforce: ({ advantage }) => advantage,
+  importance_sampling: ({ ratio, advantage }) => ratio * advantage,
+  ppo: ({ ratio, advantage, clipped }) => (clipped ? 0 : ratio * advantage),
+  cispo: ({ ratio, advantage }, config) => clip(ratio, config.clip_low, config.clip_high) * advantage,
+  dro: ({ log_ratio, advantage }, config) => advantage - config.dro_beta * log_ratio,
+  dppo: ({ ratio, advantage, moved }, config) =>
+    Math.sign(advantage) * moved > config.divergence_limit ? 0 : ratio * advantage,
+  gspo: ({ ratio, advantage, clipped }) => (clipped ? 0 : ratio * advantage),
+};
+
 function objective_slopes(config, logprobs, old_logprobs, advantage) {
   const { objective, clip_low: low, clip_high: high } = config;
   const log_ratios = logprobs.map((p, t) => p - old_logprobs[t]);
   const sequence_ratio = Math.exp(mean_of(log_ratios)); // gspo: one ratio for the whole answer
   return log_ratios.map((log_ratio, t) => {
     const ratio = objective === "gspo" ? sequence_ratio : Math.exp(log_ratio);
-    // Clipped: the update has moved this token far enough; there is nothing more to gain.
     const clipped = (ratio > high && advantage > 0) || (ratio < low && advantage < 0);
-    switch (objective) {
-      case "reinforce": return advantage;
-      case "importance_sampling": return ratio * advantage;
-      case "ppo": case "gspo": return clipped ? 0 : ratio * advantage;
-      case "cispo": return clip(ratio, low, high) * advantage;
-      case "dppo": { // the same, for tokens whose probability has moved far enough
-        const moved = Math.exp(logprobs[t]) - Math.exp(old_logprobs[t]);
-        return Math.sign(advantage) * moved > config.divergence_limit ? 0 : ratio * advantage;
-      }
-      case "dro": return advantage - config.dro_beta * log_ratio;
-      default: throw new Error("unknown objective " + objective);
-    }
+    const moved = Math.exp(logprobs[t]) - Math.exp(old_logprobs[t]);
+    return OBJECTIVES[objective]({ log_ratio, ratio, clipped, moved, advantage }, config);
   });
 }
 

@@ -352,12 +352,14 @@ by_id("temperature").onchange = () => {
 
 const group = {};
 const ROLLOUTS = 8;
+const computed = ({ objective, advantage }) => objective in OBJECTIVES && advantage in ADVANTAGES;
+const left_out = Object.keys(data.recipes).filter((name) => !computed(data.recipes[name]));
 for (const id of ["recipe", "train-recipe"])
-  for (const name of Object.keys(data.recipes))
+  for (const name of Object.keys(data.recipes).filter((name) => !left_out.includes(name)))
     by_id(id).append(make("option", { textContent: name, selected: name === "grpo" }));
 const OPTIONS = {
   advantage: Object.keys(ADVANTAGES),
-  objective: ["reinforce", "importance_sampling", "ppo", "cispo", "dro", "dppo", "gspo"],
+  objective: Object.keys(OBJECTIVES),
   aggregate: ["sum", "constant", "sequence", "token"],
 };
 for (const [id, names] of Object.entries(OPTIONS)) {
@@ -368,7 +370,8 @@ for (const [id, names] of Object.entries(OPTIONS)) {
 function choose_recipe() {
   const recipe = data.recipes[by_id("recipe").value];
   for (const id of Object.keys(OPTIONS)) by_id(id).value = recipe[id];
-  by_id("about").textContent = by_id("recipe").value + ": " + recipe.about + ".";
+  const missing = left_out.length ? ` This page does not compute ${left_out.join(", ")}.` : "";
+  by_id("about").textContent = by_id("recipe").value + ": " + recipe.about + "." + missing;
   if (group.answers) regrade();
 }
 by_id("recipe").onchange = choose_recipe;

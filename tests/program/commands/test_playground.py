@@ -178,6 +178,14 @@ RECIPES = """
 """.split()
 
 
+def test_a_recipe_that_the_page_cannot_compute_is_left_out(page):
+    assert page.run("left_out") == []
+    known = {"objective": "ppo", "advantage": "mean"}
+    assert page.run(f"computed({json.dumps(known)})")
+    for part in known:
+        assert not page.run(f"computed({json.dumps(known | {part: 'of-tomorrow'})})")
+
+
 @pytest.mark.parametrize("number, recipe", list(enumerate(RECIPES)))
 def test_advantages_and_gradients_are_the_packages(page, models, number, recipe):
     recipe = page.run(f"data.recipes[{json.dumps(recipe)}]")
