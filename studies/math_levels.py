@@ -43,27 +43,27 @@ SAMPLES = 4
 @dataclass
 class Options:
     seeds: tuple[int, ...] = (0, 1)
-    """Seeds, one run each."""
+    """Run once with each of these seeds."""
     model: str = "qwen-0.5b"
-    """The model that learns."""
+    """Train this model."""
     prompt: str = "qwen"
-    """How a problem is asked, before and after: one of the prompts of gsm8k_questions.py."""
+    """Ask with this one of the prompts of gsm8k_questions.py, before and after."""
     problems: str = "math-train"
-    """MATH's training problems with their levels: math-train, or a file."""
+    """Take MATH's training problems with their levels from here: math-train, or a file."""
     out: Path = Path("studies/math_levels.csv")
-    """File to write: a row for each level, before and after."""
+    """Write a row for each level, before and after, to this file."""
     folder: Path = Path("runs/math_levels")
-    """Folder for the runs."""
+    """Keep the runs in this folder."""
     steps: int = 100
-    """Steps."""
+    """Train for this many steps."""
     problems_per_step: int = 16
-    """Problems per step, with eight answers each."""
+    """Sample this many problems at each step, with eight answers each."""
     longest: int = 400
-    """Longest answer in tokens."""
+    """End an answer after this many tokens."""
     lr: float = 1e-4
-    """Learning rate of LoRA (rank 8)."""
+    """Train LoRA (rank 8) at this learning rate."""
     micro_batch_tokens: int = 4096
-    """Tokens of a training pass; a quarter of them needs half of the memory."""
+    """Train on this many tokens at a time; a quarter of them needs half of the memory."""
     held_back: bool = False
     """Ask the held-back problems, not MATH-500: to choose prompt and learning rate."""
 

@@ -15,7 +15,8 @@ for C only once. LoRA's small matrices stay by themselves in both. Both fall bac
 one line that says why, if they run out of memory or do not know the model. From a wide vocabulary
 on a CPU, tokens are drawn in C, too. bursts.py draws several tokens on a GPU before anybody looks
 at them. neighbors.py keeps torch's threads from blocking each other where another program has one
-of the cores.
+of the cores; memory.py says how many tokens fit into a pass, and keeps what tensors free for the
+next ones. In bfloat16 on a CPU, attention's backward pass is that of narrow_attention.py.
 
 With --sampling-weights int8, rollouts come from `decoding.int8_decoder_for`: a CompiledDecoder with
 weights and inputs in 8 bits, or an error. Evaluations and log-probabilities never use it.

@@ -6,7 +6,8 @@
    row's numbers do not depend, to the last bit, on what else is in the batch.
 
    All threads walk through all stages, take the pieces of a stage as they find time, and meet
-   after it. Then a token of each row is drawn from its logits, as sampling.py does.
+   after it. Then a token of each row is drawn from its logits, as sampling.py does. And a training
+   pass in bfloat16 finds the middle of attention's backward pass here (fast/narrow_attention.py).
    fast/decode_library.py compiles this file, with -DBFLOAT16 for weights in bfloat16. */
 
 #include <math.h>

@@ -61,7 +61,9 @@ class NarrowAttention(torch.autograd.Function):
                 # The heads of a group become the rows of one product: (groups, heads * T, hd).
                 q, d = (of_group(x[row, :, piece], groups) for x in (queries, grad))
                 k, v = keys[row, :, seen], values[row, :, seen]  # (groups, S, hd)
-                p, ds = q @ k.mT, d @ v.mT  # (groups, heads * T, S)
+                # (groups, heads * T, S): scores, and what arrives at the probabilities; after
+                # `soften`, the probabilities, and what arrives at the scores.
+                p, ds = q @ k.mT, d @ v.mT
                 soften(p, ds, queries=piece.stop - first, start=start + first, size=k.shape[-1])
                 to_values[row, :, seen] += p.mT @ d
                 to_keys[row, :, seen] += ds.mT @ q

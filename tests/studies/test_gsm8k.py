@@ -62,7 +62,7 @@ def all_arms(data, small):
     questions.split.cache_clear()
     options = gsm8k.Options(
         seeds=(3,), model="tiny-base", teacher="tiny-grpo", out=data / "rows.csv",
-        folder=data / "runs", steps=2, problems_per_step=2, solutions_per_step=4, every=2,
+        folder=data / "runs", steps=2, problems_per_step=2, solutions_per_step=4, eval_every=2,
         final=True,
     )  # fmt: skip
     gsm8k.main(options)
