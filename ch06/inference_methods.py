@@ -19,6 +19,7 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, sample_each
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.scores import EvalResult, mean
+from reasoning_from_scratch.text import percent, percent_range
 from rfs.engine import FAST
 from rfs.evaluation.evaluate import (
     Keep,
@@ -234,10 +235,10 @@ def storable(value):
 def method_report(result: EvalResult) -> str:
     """What a method achieved, and at what cost."""
     low, high = result.interval
-    rows = {"accuracy": f"{result.accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})"}
+    rows = {"accuracy": f"{percent(result.accuracy)}  (95 % interval {percent_range(low, high)})"}
     if any(len(row["tries"]) > 1 for row in result.rows):
-        rows["first try"] = f"{mean([row['tries'][0] for row in result.rows], 'correct'):.1%}"
-        rows["some try"] = f"{some_try(result):.1%}"
+        rows["first try"] = percent(mean([row["tries"][0] for row in result.rows], "correct"))
+        rows["some try"] = percent(some_try(result))
     rows["tokens"] = f"{result.mean_length:.1f} per problem"
     rows["speed"] = f"{result.tokens_per_sec:,.0f} tokens/s"
     return "\n".join(f"  {name:<12}{value}" for name, value in rows.items())
@@ -257,7 +258,8 @@ def methods_table(results: dict[tuple[str, str], EvalResult]) -> str:
     for (model, method), result in results.items():
         low, high = result.interval
         lines.append(
-            f"| {model} | {method} | {len(result.rows)} | {result.accuracy:.1%} "
-            f"| {low:.1%} to {high:.1%} | {some_try(result):.1%} | {result.mean_length:.1f} |"
+            f"| {model} | {method} | {len(result.rows)} | {percent(result.accuracy)} "
+            f"| {percent_range(low, high)} | {percent(some_try(result))} "
+            f"| {result.mean_length:.1f} |"
         )
     return "\n".join(lines)

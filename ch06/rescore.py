@@ -12,7 +12,7 @@ from answer_grader import (
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problem_sets import file_rows
 from reasoning_from_scratch.scores import mean, wilson_interval
-from reasoning_from_scratch.text import counted, one_line
+from reasoning_from_scratch.text import counted, one_line, percent, percent_range
 
 SHOWN = 20  # changed verdicts in the report
 
@@ -31,7 +31,7 @@ class Rescored:
         low, high = wilson_interval(accuracy * problems, problems)
         lines = [
             f"  answers     {len(self.rows):,}, to {counted(problems, 'problem')}",
-            f"  accuracy    {accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})",
+            f"  accuracy    {percent(accuracy)}  (95 % interval {percent_range(low, high)})",
             f"  changed     {counted(len(self.changed), 'verdict')}",
         ]
         for old, new in self.changed[:SHOWN]:

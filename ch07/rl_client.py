@@ -23,6 +23,7 @@ from rfs.commands.cli import run_script  # first: it handles Ctrl-C
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.text import percent
 from rfs.tasks.problem_sets import held_out, load_problems, training_problems
 
 if "TINKER_API_KEY" in os.environ:
@@ -118,7 +119,7 @@ def measure(sampler, tokenizer, test: list[Problem], config: Config) -> None:
     answers = [group[0] for group in sampled(sampler, prompts, 1, params)]
     texts = [text_of(answer, tokenizer) for answer in answers]
     right = sum(correctness(text, p.answer) for text, p in zip(texts, test, strict=True))
-    print(f"{right / len(test):.1%} of {len(test)} test problems correct (greedy)", flush=True)
+    print(f"{percent(right / len(test))} of {len(test)} test problems correct (greedy)", flush=True)
 
 
 def text_of(answer, tokenizer) -> str:

@@ -29,6 +29,7 @@ from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Rollout, Sampling, greedy
+from reasoning_from_scratch.text import percent
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from rfs.evaluation.evaluate import evaluate
 from rfs.files.models import load_model_and_tokenizer
@@ -149,8 +150,8 @@ def backward(model, prompt: list[int], group: list[Rollout], advantages: torch.T
 
 def measure(model, tokenizer, test: list[Problem], config: Config) -> None:
     result = evaluate(model, tokenizer, test, greedy(config.max_new_tokens))
-    print(f"{config.eval_problems}: {result.accuracy:.1%} of {len(test)} correct with greedy "
-          f"decoding; {result.mean_length:.0f} tokens per answer", flush=True)  # fmt: skip
+    print(f"{config.eval_problems}: {percent(result.accuracy)} of {len(test)} correct with greedy "
+          f"decoding; {result.mean_length:.1f} tokens per answer", flush=True)  # fmt: skip
 
 
 def checked(config: Config) -> Config:

@@ -18,11 +18,11 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.text import percent
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS, WAYS
 from reasoning_from_scratch.tiny.world import WORKED_START
 from rfs.commands.cli import run_script
 from rfs.evaluation.evaluate import EvalResult, evaluate, open_model
-from rfs.report.pages import as_percent
 from rfs.report.ways import Answered, WayFigures, by_way, evaluated_answers
 from rfs.tasks.problem_sets import load_problems
 
@@ -178,13 +178,11 @@ def sets_table(sets: dict[str, Measured]) -> str:
     rows = [
         line("problems", lambda m: str(len(m.problems))),
         line("steps of a problem", lambda m: steps_range(m.problems)),
-        line("greedy accuracy", lambda m: as_percent(m.greedy.accuracy)),
+        line("greedy accuracy", lambda m: percent(m.greedy.accuracy)),
         line("mean greedy answer, tokens", lambda m: f"{m.greedy.mean_length:.1f}"),
-        line("accuracy sampled", lambda m: as_percent(m.sampled.accuracy)),
+        line("accuracy sampled", lambda m: percent(m.sampled.accuracy)),
         line("mean sampled answer, tokens", lambda m: f"{m.sampled.mean_length:.1f}"),
-        line(
-            "greedy accuracy, solution begun for the model", lambda m: as_percent(m.begun.accuracy)
-        ),
+        line("greedy accuracy, solution begun for the model", lambda m: percent(m.begun.accuracy)),
     ]
     return in_markdown(["", *sets], rows)
 
@@ -195,16 +193,14 @@ def steps_range(problems: Sequence[Problem]) -> str:
 
 
 def ways_table(title: str, sampled: Sequence[Answered]) -> str:
-    rows = [
-        [way, as_percent(so.share), *right_and_tokens(so)] for way, so in by_way(sampled).items()
-    ]
+    rows = [[way, percent(so.share), *right_and_tokens(so)] for way, so in by_way(sampled).items()]
     return in_markdown(
         [f"style, {title}, sampled", "share", "correct in this style", "mean tokens"], rows
     )
 
 
 def right_and_tokens(so: WayFigures) -> tuple[str, str]:
-    return (as_percent(so.right), f"{so.tokens:.1f}") if so.count else ("none", "none")
+    return (percent(so.right), f"{so.tokens:.1f}") if so.count else ("none", "none")
 
 
 def by_steps(answers: Sequence[Answered]) -> dict[int, list[Answered]]:
@@ -221,7 +217,7 @@ def difficulty_table(seen: dict[str, tuple[list[Answered], list[Answered]]]) -> 
         several = by_steps(sampled)
         for steps, answers in by_steps(likeliest).items():
             one, many = by_way(answers), by_way(several[steps])
-            shares = [as_percent(ways[way].share) for ways in (one, many) for way in WAYS]
+            shares = [percent(ways[way].share) for ways in (one, many) for way in WAYS]
             rows.append([str(steps), str(len(answers)), *shares])
     head = [f"{how}: {way}" for how in ("greedy", "sampled") for way in WAYS]
     return "Share of each style, by the steps that a problem takes:\n\n" + in_markdown(
@@ -235,7 +231,7 @@ def right_table(seen: dict[str, tuple[list[Answered], list[Answered]]]) -> str:
         [
             str(steps),
             *(
-                f"{as_percent(so.right)} of {so.count:,}" if so.count else "none"
+                f"{percent(so.right)} of {so.count:,}" if so.count else "none"
                 for so in by_way(answers).values()
             ),
         ]
@@ -252,9 +248,7 @@ def family_table(found: Measured) -> str:
     greedy, sampled, begun = (
         by_family(found.problems, result) for result in (found.greedy, found.sampled, found.begun)
     )
-    rows = [
-        [name, *(as_percent(each[name]) for each in (greedy, sampled, begun))] for name in greedy
-    ]
+    rows = [[name, *(percent(each[name]) for each in (greedy, sampled, begun))] for name in greedy]
     return in_markdown([f"correct by family, {SETS[0]}", "greedy", "sampled", "begun"], rows)
 
 

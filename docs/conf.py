@@ -118,6 +118,8 @@ COPIED = {".html", ".csv", ".txt"}  # a browser shows or saves them as they are
 LANGUAGES = {".py": "python", ".js": "javascript", ".css": "css", ".yml": "yaml"}
 MADE = {"playground.html": "playground.html", "book/index.html": "index.html"}  # by `rfs`, here
 EXPLORABLES = "docs/explore"
+TEMPLATES = "rfs/report/templates"
+TAKEN = ("rfs/playground/grpo.js", f"{TEMPLATES}/percent.js", f"{TEMPLATES}/colors.css")
 FRAME = '<iframe class="explorable" loading="lazy" src="{}" title="{}"></iframe>'
 linked: set[str] = set()  # from the root
 
@@ -161,16 +163,18 @@ def pages_of_code(app):
 
 def copy_explorables(app, error):
     """Pages in which an idea can be dragged around: each alone, and framed where a chapter says
-    "Try it". They take scripts from the playground, and here chapters are pages."""
+    "Try it". They take some files of other pages, and here chapters are pages."""
     if error:
         return
-    folder, playground = Path(app.outdir, EXPLORABLES), "rfs/playground"
+    folder = Path(app.outdir, EXPLORABLES)
     shutil.copytree(ROOT / EXPLORABLES, folder, dirs_exist_ok=True)
     for page in folder.glob("*.html"):
         text = page.read_text("utf-8").replace(".ipynb", ".html")
         page.write_text(text.replace("../../index.md", "../../index.html"), "utf-8")
-    Path(app.outdir, playground).mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(ROOT / playground / "grpo.js", Path(app.outdir, playground, "grpo.js"))
+    for name in TAKEN:
+        goal = Path(app.outdir, name)
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, goal)
     (folder / "engine.js").write_text(engine_of(), "utf-8")
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from answer_grader import grade_answer
+from reasoning_from_scratch.text import percent, percent_range
 
 
 class Answers:
@@ -51,16 +52,16 @@ class EvalResult:
     def report(self) -> str:
         """The scores for people, one per line."""
         low, high = self.interval
-        rows = {"accuracy": f"{self.accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})"}
+        rows = {"accuracy": f"{percent(self.accuracy)}  (95 % interval {percent_range(low, high)})"}
         samples = max(self.pass_at)
         if samples > 1:
             powers = {2**i for i in range(1, samples.bit_length())} | {samples}
-            rows |= {f"pass@{k}": f"{self.pass_at[k]:.1%}" for k in sorted(powers) if k <= samples}
+            rows |= {f"pass@{k}": percent(self.pass_at[k]) for k in sorted(powers) if k <= samples}
             if self.majority is not None:
-                rows["majority vote"] = f"{self.majority:.1%}"
+                rows["majority vote"] = percent(self.majority)
         rows["mean length"] = f"{self.mean_length:.1f} tokens"
-        rows["cut off"] = f"{self.cutoff_share:.1%}"
-        rows["answers parsed"] = f"{self.parse_rate:.1%}"
+        rows["cut off"] = percent(self.cutoff_share)
+        rows["answers parsed"] = percent(self.parse_rate)
         rows["speed"] = f"{self.tokens_per_sec:,.0f} tokens/s"
         return "\n".join(f"  {name:<16}{value}" for name, value in rows.items())
 

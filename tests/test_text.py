@@ -9,6 +9,10 @@ from reasoning_from_scratch.text import (
     finite,
     json_line,
     one_line,
+    percent,
+    percent_error,
+    percent_range,
+    points,
     read_lines,
     read_values,
     scan_lines,
@@ -19,6 +23,14 @@ from reasoning_from_scratch.text import (
 
 def test_what_would_act_on_a_terminal_is_spelled_out():
     assert visible("a\x1b[31mb\u202ec\ud800\n\t") == "a\\x1b[31mb\\u202ec\\ud800\n\t"
+
+
+def test_shares():
+    shown = {0: "0.0 %", 0.0004: "< 0.1 %", 0.0005: "0.1 %", 1 / 3: "33.3 %", 1: "100.0 %"}
+    assert {share: percent(share) for share in shown} == shown
+    assert percent_range(0.25, 1) == "25.0 to 100.0 %"
+    assert (percent_error(0.6, 0.0123), percent_error(0.6, math.nan)) == ("60.0 ± 1.2 %", "60.0 %")
+    assert (points(0.031), points(-0.031)) == ("+3.1", "-3.1")
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end():

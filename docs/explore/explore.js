@@ -63,15 +63,16 @@ function menu(place, name, options, start, changed) {
 }
 
 // With its sign, unless it is 0 as shown.
-function signed(x, digits = 2) {
+function signed(x, digits = 3) {
   const size = Math.abs(x).toFixed(digits);
   return (Number(size) === 0 ? "" : x < 0 ? "−" : "+") + size;
 }
 
 // Curves over x, each { y: x => number or null, color, label }; a dot on each at `at`. A null breaks
-// the line. Colors also differ by their dashes, so that the picture can be read in grey.
-function plot(place, { title, x: [x0, x1], y: [y0, y1], xlabel, curves, at }) {
-  const W = 320, H = 200, [left, right, top, bottom] = [34, 8, 10, 34];
+// the line. Colors also differ by their dashes, so that the picture can be read in grey. With
+// `shares`, y is in percent.
+function plot(place, { title, x: [x0, x1], y: [y0, y1], xlabel, curves, at, shares = false }) {
+  const W = 320, H = 200, [left, right, top, bottom] = [shares ? 44 : 34, 8, 10, 34];
   const sx = (x) => left + ((x - x0) / (x1 - x0)) * (W - left - right);
   const sy = (y) => top + ((y1 - y) / (y1 - y0)) * (H - top - bottom);
   const parts = [];
@@ -79,7 +80,7 @@ function plot(place, { title, x: [x0, x1], y: [y0, y1], xlabel, curves, at }) {
     parts.push(`<line x1="${a}" y1="${b}" x2="${c}" y2="${d}" class="${kind}"/>`);
   for (const tick of ticks(y0, y1)) {
     line(left, sy(tick), W - right, sy(tick), tick === 0 ? "zero" : "axis");
-    parts.push(`<text x="${left - 4}" y="${sy(tick) + 4}" text-anchor="end">${tick}</text>`);
+    parts.push(`<text x="${left - 4}" y="${sy(tick) + 4}" text-anchor="end">${shares ? `${Math.round(100 * tick)} %` : tick}</text>`);
   }
   for (const tick of ticks(x0, x1)) {
     parts.push(`<text x="${sx(tick)}" y="${H - bottom + 15}" text-anchor="middle">${tick}</text>`);

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
+from reasoning_from_scratch.text import percent
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -134,7 +135,7 @@ def parity_problem(device: torch.device, tolerance: float = 2e-3) -> str | None:
         # NaN compares false with everything, so check for a small difference, not a large one.
         difference = (found[name] - expected).abs().max() / expected.abs().max()
         if not difference <= tolerance:
-            return f"{name} differ by {difference:.1%}"
+            return f"{name} differ by {percent(difference.item())}"
     return None
 
 

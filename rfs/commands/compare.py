@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import is_name
-from reasoning_from_scratch.text import aligned, counted
+from reasoning_from_scratch.text import aligned, counted, percent, percent_error, points
 from rfs.commands.compare_options import CompareOptions, shared_settings
 from rfs.commands.plot import step_of
 from rfs.config import RunConfig
@@ -35,7 +35,6 @@ from rfs.files.saved_models import evaluations_in, which_weights
 from rfs.files.tables import write_table
 from rfs.report.curves import Line, draw_line, share_axis, step_axis
 from rfs.report.forest import forest_plot
-from rfs.report.pages import as_percent
 from rfs.report.picture_files import save_picture
 from rfs.run.folder import RunFolder
 from rfs.run.options import PRESETS, configure, preset
@@ -168,7 +167,7 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
             done[trial] = metrics
             ordered = [trial for trial in every if trial in done]
             write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
-            words = f"{as_percent(metrics[-1]['eval_acc'])} correct"
+            words = f"{percent(metrics[-1]['eval_acc'])} correct"
             tqdm.write(f"{len(done)} of {len(every)}: {trial}: {words}")
     return done
 
@@ -290,8 +289,8 @@ def summary(rows: Sequence[Row], options: CompareOptions) -> str:
     first = options.baseline or options.recipes[0]
     lines = [["recipe", "lr", "greedy", f"vs {first}", "rollouts"]]
     for row in best_first(rows):
-        cells = [with_error(row.accuracy, row.error), gain_of(row, first)[0]]
-        cells.append(with_error(row.sampled, row.sampled_error))
+        cells = [percent_error(row.accuracy, row.error), gain_of(row, first)[0]]
+        cells.append(percent_error(row.sampled, row.sampled_error))
         lines.append([row.recipe, f"{row.lr:g}", *cells])
     explained = f"vs {first}: of greedy, in points, seed by seed. ±: one standard error over seeds."
     notes = [explained] * (options.seeds > 1)
@@ -307,13 +306,10 @@ def gain_of(row: Row, first: str) -> list[str]:
     gains = (row.accuracy_gain, row.accuracy_gain_error), (row.gain, row.gain_error)
     if row.recipe == first:
         return ["", ""]
-    return [with_error(*gain, sign="+").removesuffix(" %") for gain in gains]
-
-
-def with_error(share: float, error: float, sign: str = "") -> str:
-    """60.0 ± 1.2 %; of a single seed there is no error."""
-    shown = f"{100 * share:{sign}.1f}"
-    return f"{shown} %" if math.isnan(error) else f"{shown} ± {100 * error:.1f} %"
+    return [
+        points(gain) if math.isnan(error) else f"{points(gain)} ± {100 * error:.1f}"
+        for gain, error in gains
+    ]
 
 
 def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str:
@@ -340,9 +336,9 @@ def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str
     lines = [[*names, "rollouts", f"rollouts vs {first}", "tokens", "minutes"]]
     for row in best_first(rows):
         accuracy_gain, gain = gain_of(row, first)
-        cells = [row.recipe, f"{row.lr:g}", as_percent(row.start)]
-        cells += [with_error(row.accuracy, row.error), accuracy_gain]
-        cells += [with_error(row.sampled, row.sampled_error), gain]
+        cells = [row.recipe, f"{row.lr:g}", percent(row.start)]
+        cells += [percent_error(row.accuracy, row.error), accuracy_gain]
+        cells += [percent_error(row.sampled, row.sampled_error), gain]
         lines.append([*cells, f"{row.tokens:,.0f}", f"{row.minutes:.1f}"])
     return "\n".join([about, "", *aligned(lines), "", *same_algorithms(rows)])
 

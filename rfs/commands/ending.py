@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from reasoning_from_scratch.text import counted, read_lines, visible
+from reasoning_from_scratch.text import counted, percent, read_lines, visible
 from rfs.files.saved_models import evaluated_at, evaluations_in
 
 PROBES = "probes.jsonl"  # answers of the weights to the same few problems, before and after
@@ -39,8 +39,8 @@ def before_and_after(rows: Sequence[dict]) -> str:
         first, last = measured[0], measured[-1]
         lines.append(
             f"correct answers to {counted(last['eval_problems'], 'problem')}: "
-            f"{first['eval_acc']:.1%} after {counted(evaluated_at(first), 'step')}, "
-            f"{last['eval_acc']:.1%} after {evaluated_at(last)}"
+            f"{percent(first['eval_acc'])} after {counted(evaluated_at(first), 'step')}, "
+            f"{percent(last['eval_acc'])} after {evaluated_at(last)}"
         )
     rewards = [row["reward/total"] for row in rows if row.get("reward/total") is not None]
     if len(rewards) > 1:

@@ -29,6 +29,7 @@ from reasoning_from_scratch.tokenizer import stop_ids_of
 from rfs.commands.options import PlaygroundOptions
 from rfs.files.models import load_model_and_tokenizer
 from rfs.files.saved_models import read_index, run_and_save
+from rfs.report.pages import asset, page_style
 from rfs.run.options import configure
 from rfs.tasks.problem_sets import load_problems
 
@@ -259,7 +260,8 @@ def source(name: str) -> str:
 def scripts(players: bool) -> tuple[str, str]:
     """The page's own script, and the text that its worker is made of."""
     page_files = (*PAGE_FILES, GAME_FILE) if players else PAGE_FILES
-    return "\n".join(map(source, page_files)), "\n".join(map(source, WORKER_FILES))
+    page = [asset("percent.js"), *map(source, page_files)]
+    return "\n".join(page), "\n".join(map(source, WORKER_FILES))
 
 
 def filled_page(data: dict, weights: list[str], book: str) -> str:
@@ -274,14 +276,13 @@ def filled_page(data: dict, weights: list[str], book: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    report_style = files("rfs.report") / "templates" / "style.css"
     return environment.get_template("page.html").render(
         policy=(
             f"default-src 'none'; script-src 'sha256-{digest}' 'wasm-unsafe-eval' blob:; "
             "worker-src blob:; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
             "form-action 'none'"
         ),
-        style=Markup(report_style.read_text("utf-8") + source("style.css")),
+        style=Markup(page_style() + source("style.css")),
         script=Markup(page_script),
         worker=Markup(worker_script),
         data=data,

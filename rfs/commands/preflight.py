@@ -16,7 +16,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.problems import Problem, problem_prompt, sent_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Rollout, make_batch
-from reasoning_from_scratch.text import aligned, counted, visible
+from reasoning_from_scratch.text import aligned, counted, percent, visible
 from rfs.commands.preflight_options import PreflightOptions
 from rfs.config import RunConfig, part_of
 from rfs.evaluation.evaluate import open_model
@@ -40,11 +40,11 @@ def figures_table(found: Preflight) -> str:
     """The figures, one per line."""
     groups = f"{counted(len(found.problems), 'problem')} x {found.rollouts} rollouts"
     rows = {
-        "pass@1": f"{found.pass_at_1:.1%}",
-        f"pass@{found.rollouts}": f"{found.pass_at_g:.1%}",
-        "groups with signal": f"{found.live_share:.1%}",
-        "cut off": f"{found.cutoff_share:.1%}",
-        "answers parsed": f"{found.parse_rate:.1%}",
+        "pass@1": percent(found.pass_at_1),
+        f"pass@{found.rollouts}": percent(found.pass_at_g),
+        "groups with signal": percent(found.live_share),
+        "cut off": percent(found.cutoff_share),
+        "answers parsed": percent(found.parse_rate),
         "mean length": f"{found.mean_length:.1f} tokens",
         "sampling": f"{found.tokens_per_sec:,.0f} tokens/s, {found.sampling_seconds:.1f} s",
     }
@@ -67,8 +67,8 @@ class TaskFigures:
         return [
             self.name,
             f"{self.problems}",
-            *(f"{share:.1%}" for share in shares),
-            f"{self.mean_length:.0f}",
+            *map(percent, shares),
+            f"{self.mean_length:.1f}",
         ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.sampling import greedy
-from reasoning_from_scratch.text import counted
+from reasoning_from_scratch.text import counted, percent
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from rfs.commands.ending import commands_to_try, shown_answers, words_here
 from rfs.commands.options import QuickstartOptions
@@ -117,7 +117,7 @@ def before_and_after(before: dict[str, EvalResult], after: dict[str, EvalResult]
     for name, title in TEST_SETS.items():
         then, now = before[name], after[name]
         for what, a, b in (
-            ("correct", f"{then.accuracy:.1%}", f"{now.accuracy:.1%}"),
+            ("correct", percent(then.accuracy), percent(now.accuracy)),
             ("tokens per answer", f"{then.mean_length:.1f}", f"{now.mean_length:.1f}"),
         ):
             lines.append(f"{title + ', ' + what:<34}{a:>9}{b:>9}")

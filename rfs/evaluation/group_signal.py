@@ -19,7 +19,7 @@ from reasoning_from_scratch.rollouts import (
     reward_groups,
     sample_each,
 )
-from reasoning_from_scratch.text import one_line
+from reasoning_from_scratch.text import one_line, percent
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.world import of_tiny_world
 from rfs.config import RunConfig
@@ -151,12 +151,14 @@ def can_training_work(
     if live >= SOME_MIXED:
         slow = "" if live >= MANY_MIXED else ", slowly: filter the problems by difficulty"
         cut = found.cutoff_share
-        also = "" if cut < 0.3 else f"; {cut:.0%} of answers are cut off, a longer limit may help"
-        return True, f"Training can work{slow}: {live:.0%} of groups have a signal{also}."
+        also = (
+            "" if cut < 0.3 else f"; {percent(cut)} of answers are cut off, a longer limit may help"
+        )
+        return True, f"Training can work{slow}: {percent(live)} of groups have a signal{also}."
     if found.pass_at_1 > 0.9:
         return False, (
-            f"There is little left to learn: {found.pass_at_1:.0%} of answers are correct already."
-            " Take harder problems."
+            f"There is little left to learn: {percent(found.pass_at_1)} of answers are correct "
+            "already. Take harder problems."
         )
     if found.cutoff_share > 0.5:
         cut_off = [row["tokens"] for row in found.rows if not row["stopped"]]
@@ -166,18 +168,18 @@ def can_training_work(
         )
         if median(cut_off) < max_new_tokens:  # the model's context was full before
             return False, (
-                f"{found.cutoff_share:.0%} of answers are cut off before their result, where"
+                f"{percent(found.cutoff_share)} of answers are cut off before their result, where"
                 f" prompt and answer fill the model's context. Take shorter problems;{rambles}"
             )
         return False, (
-            f"{found.cutoff_share:.0%} of answers are cut off at {max_new_tokens} tokens before"
-            f" their result. Raise --max-new-tokens;{rambles}"
+            f"{percent(found.cutoff_share)} of answers are cut off at {max_new_tokens} tokens "
+            f"before their result. Raise --max-new-tokens;{rambles}"
         )
     if found.parse_rate < 0.5:
         return False, (
-            f"Only {found.parse_rate:.0%} of answers have a readable \\boxed{{}} result, so correct"
-            " ones cannot be rewarded. The prompt does not suit the model, or the model needs"
-            " supervised training on the answer format first."
+            f"Only {percent(found.parse_rate)} of answers have a readable \\boxed{{}} result, so "
+            "correct ones cannot be rewarded. The prompt does not suit the model, or the model "
+            "needs supervised training on the answer format first."
         )
     if found.pass_at_1 < 0.05:
         return False, (

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from reasoning_from_scratch.sampling import stream_key, uniform_at
 from reasoning_from_scratch.scores import EvalResult, pass_at_k
+from reasoning_from_scratch.text import percent, percent_range, points
 
 RESAMPLES = 2000
 BAND = 0.95
@@ -60,7 +61,7 @@ def pass_table(rates: dict[str, Tensor]) -> str:
     (first, base), *others = rates.items()
     columns = {name: map(shown_share, *ends(curve(own))) for name, own in rates.items()}
     for name, own in others:
-        columns[f"{name} minus {first}"] = map(points, *ends(curve(own - base)))
+        columns[f"{name} minus {first}"] = map(shown_difference, *ends(curve(own - base)))
     rows = zip(*columns.values(), strict=True)
     ks = range(1, base.shape[1] + 1)
     table = {k: row for k, row in zip(ks, rows, strict=True) if k in shown_ks(len(ks))}
@@ -74,9 +75,8 @@ def ends(drawn: Curve) -> tuple[list[float], list[float], list[float]]:
 
 
 def shown_share(mean: float, low: float, high: float) -> str:
-    return f"{mean:.1%} ({low:.1%} to {high:.1%})"
+    return f"{percent(mean)} ({percent_range(low, high)})"
 
 
-def points(mean: float, low: float, high: float) -> str:
-    """A difference of shares, in percentage points."""
-    return f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+def shown_difference(mean: float, low: float, high: float) -> str:
+    return f"{points(mean)} ({points(low)} to {points(high)})"

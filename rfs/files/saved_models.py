@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.text import evenly, expanded, read_lines, read_values
+from reasoning_from_scratch.text import evenly, expanded, percent, read_lines, read_values
 
 SAVES_LIST = "checkpoints.jsonl"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -107,7 +107,7 @@ def reason(save: Save, saves: list[Save], accuracy: dict[int, float]) -> str:
         return "its last weights; no save of it has been evaluated"
     count = sum(other.batch in accuracy for other in saves)
     rank = f"the best of {count} saves that were evaluated" if count > 1 else "the one evaluated"
-    return f"after {save.batch} steps: {accuracy[save.batch]:.1%} held-out accuracy, {rank}"
+    return f"after {save.batch} steps: {percent(accuracy[save.batch])} held-out accuracy, {rank}"
 
 
 def evaluations(run: Path) -> dict[int, float]:

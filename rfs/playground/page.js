@@ -19,13 +19,12 @@ function make(tag, props = {}, ...children) {
 const seen = { " ": "␣", "\n": "↵", "\t": "⇥" };
 const label = (token) => token.replace(/[ \n\t]/g, (c) => seen[c]) || "(part of a character)";
 const duration = (seconds) => seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
-const percent = (p) => p > 0 && p < 0.0005 ? "< 0.1 %" : (p >= 0.9995 || p === 0 ? (100 * p).toFixed(0) : (100 * p).toFixed(1)) + " %";
 // Two probabilities, with as many digits as it takes to tell them apart.
 const change = (was, is) => {
   const shown = [1, 2, 3, 4].map((digits) => [was, is].map((p) => (100 * p).toFixed(digits)));
   return (shown.find(([a, b]) => a !== b) ?? shown[0]).map((p) => p + " %").join(" → ");
 };
-const signed = (x, digits = 2) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
+const signed = (x, digits = 3) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
 const plural = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
 const BOUNDS = [0.9, 0.7, 0.5, 0.2, 0.05, 0.01];
 const shade = (p) => { const s = BOUNDS.filter((bound) => p < bound).length; return s ? "s" + s : ""; };
@@ -508,7 +507,7 @@ function show_advantages(chosen) {
   by_id("verdict-of-group").textContent = refused(chosen) ? NO_MAXRL : uniform
     ? "All eight have the same reward. No answer is better than the others, so every advantage is exactly 0: " +
       "the model learns nothing from this group, and the step skips it."
-    : `Mean reward ${mean_of(group.rewards).toFixed(2)}: answers above it are pushed up, those below it down.`;
+    : `Mean reward ${mean_of(group.rewards).toFixed(3)}: answers above it are pushed up, those below it down.`;
 }
 
 // Which styles of answer were sampled, and which of them were rewarded.
@@ -518,7 +517,7 @@ function show_ways(advantages) {
     const of_way = (numbers) => numbers.filter((_, i) => graded[i].way === way);
     const correct = of_way(graded.map(({ parts }) => parts.correct)).filter(Boolean).length;
     return make("tr", {}, make("th", { scope: "row", textContent: way }), cell(drawn), cell(correct),
-      cell(mean_of(of_way(group.rewards)).toFixed(2).replace("-", "−")), cell(signed(mean_of(of_way(advantages)))));
+      cell(mean_of(of_way(group.rewards)).toFixed(3).replace("-", "−")), cell(signed(mean_of(of_way(advantages)))));
   });
   const head = ["style of answer", "sampled", "correct", "mean reward", "mean advantage"].map((name, i) =>
     make("th", { scope: "col", className: i ? "number" : "", textContent: name }));
@@ -638,7 +637,7 @@ function show_curve(points, steps) {
   const last = points[points.length - 1];
   const drawn = ({ ways }) => ways_drawn(ways).map(([way, count]) => `${count} ${way}`).join(", ");
   draw_curve(by_id("curve"), points, steps, `Share of the sampled answers that are correct, step by step. Step ${last.step + 1}: ` +
-    `${last_mean(points)}, ${last.tokens.toFixed(0)} tokens per answer, ${last.seconds.toFixed(1)} s. ` +
+    `${last_mean(points)}, ${last.tokens.toFixed(1)} tokens per answer, ${last.seconds.toFixed(1)} s. ` +
     `Sampled at step 1: ${drawn(points[0])}; at step ${last.step + 1}: ${drawn(last)}.`);
 }
 

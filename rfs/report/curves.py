@@ -13,22 +13,20 @@ from markupsafe import Markup, escape
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-from reasoning_from_scratch.text import evenly, visible
+from reasoning_from_scratch.text import evenly, percent, visible
 from rfs.files.saved_models import evaluated_at, evaluations_in
 
+from .palette import COLOR, COLORS, RULE, TEXT
 from .run_files import RunFiles, is_number
 
 ROUNDING = 1e-6  # nats: a KL below this is rounding, the policies are equal
 POINTS = 500  # per line of the page; more can't be told apart
 # The bold line averages this many values, or a tenth of all; the thin one is the raw data.
 FEWEST = 9
-COLORS = ("#2f5fd0", "#c2571a", "#0f7b5a", "#8a4fbf", "#a8842c")
 DASHES = ("-", "--", ":", "-.", (0, (8, 2, 1, 2, 1, 2)))
-TEXT, RULE = "#5b6472", "#dcdfe4"
-# The page's style sheet has these colors by name, and replaces them in dark mode.
-NAMES = {TEXT: "soft", RULE: "line"} | {color: f"c{i}" for i, color in enumerate(COLORS)}
+NAMES = {color: name for name, color in COLOR.items()}  # of two names for one color, the last
 WIDTH, HEIGHT, LEFT, RIGHT, TOP_EDGE, BOTTOM = 360, 180, 46, 10, 16, 24  # of a chart in the page
 
 
@@ -39,6 +37,7 @@ class Line:
     values: list[float]
     dots: bool = False  # measured now and then: dots, not smoothed
     band: tuple[list[float], list[float]] | None = None  # low and high, smoothed like the line
+    color: str = ""  # its name, if it means something; else the next of COLORS
 
 
 @dataclass
@@ -47,6 +46,7 @@ class Chart:
     note: str
     lines: list[Line]
     svg: Markup  # its label says the curves in words
+    shares: bool  # its values are shares, shown in percent
 
 
 # title, what to look for, metrics with their labels
@@ -95,6 +95,10 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
 )
 
 
+SHARES = ("Accuracy", "Groups", "Clip fraction")  # charts whose values are shares
+JUDGED = {"mixed": "mixed", "all good": "right", "all bad": "wrong"}  # the colors of their lines
+
+
 # When training on worked solutions, watch the loss: nothing is sampled, nothing is rewarded.
 SUPERVISED_CHARTS = (
     ("Loss", "nats per token of the solutions", {"optim/loss": "training"}),
@@ -115,7 +119,7 @@ def make_charts(run: RunFiles) -> list[Chart]:
     charts += [(name, "your evaluator", lines) for name, lines in _own_lines(run).items()]
     drawn = [(title, note, [line for line in lines if line.steps]) for title, note, lines in charts]
     return [
-        Chart(title, note, lines, as_svg(panel, title, lines))
+        Chart(title, note, lines, as_svg(panel, title, lines, title in SHARES), title in SHARES)
         for title, note, lines in drawn
         if lines
     ]
@@ -132,7 +136,8 @@ def _says_something(title: str, line: Line, run: RunFiles) -> bool:
 def _metric(rows: list[dict], name: str, label: str) -> Line:
     pairs = [(row["step"] + 1, row[name]) for row in rows if is_number(row.get(name))]
     shown = evenly(pairs, POINTS)
-    return Line(label, [step for step, _ in shown], [float(value) for _, value in shown])
+    steps, values = [step for step, _ in shown], [float(value) for _, value in shown]
+    return Line(label, steps, values, color=JUDGED.get(label, ""))
 
 
 def _eval_lines(run: RunFiles) -> list[Line]:
@@ -164,10 +169,9 @@ def _evaluated(rows: list[dict], name: str, label: str) -> Line:
     return Line(label, [at for at, _ in pairs], [value for _, value in pairs], dots=True)
 
 
-def _in_words(line: Line) -> str:
-    first, last = line.values[0], line.values[-1]
-    where = f"step {line.steps[0]}", f"step {line.steps[-1]}"
-    return f"{line.label}: {short(first)} at {where[0]}, {short(last)} at {where[1]}"
+def _in_words(line: Line, shares: bool) -> str:
+    first, last = map(percent if shares else short, (line.values[0], line.values[-1]))
+    return f"{line.label}: {first} at step {line.steps[0]}, {last} at step {line.steps[-1]}"
 
 
 def short(value: float) -> str:
@@ -198,7 +202,8 @@ def draw_line(panel: Axes, line: Line, number: int) -> None:
     if not line.steps:
         return
     few = line.dots or len(line.values) <= 2 * FEWEST
-    color, dashes = COLORS[number % 5], DASHES[(number + number // 5) % 5]
+    color = COLOR[line.color] if line.color else COLORS[number % 5]
+    dashes = DASHES[(number + number // 5) % 5]
     look: dict[str, Any] = {"color": color, "linestyle": dashes}
     if few:
         every = max(1, len(line.values) // 60)
@@ -220,12 +225,17 @@ def _from_zero(panel: Axes) -> None:
         panel.set_ylim(bottom=0, auto=True)  # the top still adapts to later lines
 
 
+def percent_axis(panel: Axes) -> None:
+    """Shares in percent, each tick with as few digits as it takes."""
+    panel.yaxis.set_major_formatter(lambda share, _: f"{round(100 * share, 6):g} %")
+
+
 def share_axis(panel: Axes) -> None:
     """In percent, from 0 and at least to 20: so that a point of noise does not look like
     learning."""
     _, high = panel.dataLim.intervaly
     panel.set_ylim(0, max(0.2, 1.05 * high))
-    panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+    percent_axis(panel)
 
 
 def page_panel() -> Axes:
@@ -241,7 +251,7 @@ def page_panel() -> Axes:
     return panel
 
 
-def as_svg(panel: Axes, title: str, lines: list[Line]) -> Markup:
+def as_svg(panel: Axes, title: str, lines: list[Line], shares: bool = False) -> Markup:
     """A chart for the page: its text stays text, its colors come from the style sheet, and run.js
     moves a cursor in it."""
     for drawn in list(panel.lines):  # of the previous chart
@@ -252,25 +262,26 @@ def as_svg(panel: Axes, title: str, lines: list[Line]) -> Markup:
         draw_line(panel, line, number)
     last = max(max(line.steps, default=0) for line in lines) or 1
     panel.set_xlim(0, last)
-    label = f"{title}. " + "; ".join(_in_words(line) for line in lines if line.steps)
+    panel.yaxis.set_major_formatter(ScalarFormatter())
+    if shares:
+        percent_axis(panel)
+    label = f"{title}. " + "; ".join(_in_words(line, shares) for line in lines if line.steps)
     assert isinstance(panel.figure, Figure)  # a panel of page_panel, not of a subfigure
-    svg = page_svg(panel.figure, title, label, NAMES, last)
+    svg = page_svg(panel.figure, title, label, last)
     cursor = f'<line class="cursor" y1="{TOP_EDGE}" y2="{HEIGHT - BOTTOM}"/></svg>'
     return Markup(str(svg).replace("</svg>", cursor))
 
 
-def page_svg(
-    figure: Figure, title: str, label: str, names: dict[str, str], last: int | None = None
-) -> Markup:
-    """A figure as SVG for the page. The colors in `names` become the style sheet's colors of these
-    names; `label` says in words what the figure shows."""
+def page_svg(figure: Figure, title: str, label: str, last: int | None = None) -> Markup:
+    """A figure as SVG for the page, in colors that change with the page. `label` says in words what
+    the figure shows."""
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     svg = file.getvalue().partition("<svg ")[2]
     svg = re.sub(r' id="[a-z0-9.]+_[0-9]+"', "", svg)  # ids that every chart would repeat
-    for color, name in names.items():
+    for color, name in NAMES.items():
         svg = svg.replace(color, f"var(--{name})")
     moved = "" if last is None else f'data-last="{last}" '  # the last step for run.js's cursor
     return Markup(f'<svg role="img" aria-label="{escape(visible(label))}" {moved}' + svg)

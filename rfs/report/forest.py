@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rfs.evaluation.paired import Effect
-from rfs.report.curves import RULE, TEXT
+from rfs.report.palette import COLOR, COLORS, RULE, TEXT
 from rfs.report.picture_files import save_picture
 
 # Blue and orange differ in every kind of color blindness; in gray, the shapes still differ.
-BETTER: dict[str, Any] = {"color": "#0b5fa5", "marker": "o", "markerfacecolor": "#0b5fa5"}
-WORSE: dict[str, Any] = {"color": "#d9731a", "marker": "s", "markerfacecolor": "#d9731a"}
-UNSURE: dict[str, Any] = {"color": "#6d747e", "marker": "D", "markerfacecolor": "white"}
+BLUE, ORANGE = COLORS[:2]
+BETTER: dict[str, Any] = {"color": BLUE, "marker": "o", "markerfacecolor": BLUE}
+WORSE: dict[str, Any] = {"color": ORANGE, "marker": "s", "markerfacecolor": ORANGE}
+UNSURE: dict[str, Any] = {"color": TEXT, "marker": "D", "markerfacecolor": COLOR["card"]}
 
 
 def forest_plot(effects: Mapping[str, Effect], axis: str, path: str | Path) -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from reasoning_from_scratch.text import one_line, visible
+from reasoning_from_scratch.text import one_line, percent, visible
 
 Rows = Sequence[dict]
 
@@ -72,7 +72,7 @@ def entropy_collapse(rows: Rows) -> Alarm | None:
     now = windowed(rows, "optim/token_entropy")
     if now is None or now > COLLAPSED_ENTROPY or windowed(rows, "env/all/correct", 0) > 0.8:
         return None
-    saw = f"entropy has fallen to {now:.4f} nats per token while many answers are incorrect"
+    saw = f"entropy has fallen to {now:.3f} nats per token while many answers are incorrect"
     return Alarm(
         "entropy_collapse",
         saw,
@@ -85,7 +85,7 @@ def entropy_rise(rows: Rows) -> Alarm | None:
     start = windowed(rows[:WINDOW], "optim/token_entropy")
     if now is None or start is None or now < max(HIGH_ENTROPY, RISEN_ENTROPY * start):
         return None
-    saw = f"entropy has risen from {start:.2f} to {now:.2f} nats per token"
+    saw = f"entropy has risen from {start:.3f} to {now:.3f} nats per token"
     return Alarm(
         "entropy_rise",
         saw,
@@ -98,7 +98,7 @@ def length_limit(rows: Rows) -> Alarm | None:
     now = windowed(rows, "env/all/cutoff_share")
     if now is None or now < CUT_OFF_SHARE:
         return None
-    saw = f"{now:.0%} of answers hit the length limit"
+    saw = f"{percent(now)} of answers hit the length limit"
     return Alarm(
         "length_limit",
         saw,
@@ -118,8 +118,8 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
     if fallen < EVAL_FALL or fallen <= by_chance(best, rows[-1]) or gained <= 0:
         return None
     saw = (
-        f"since step {best['step'] + 1} reward rose by {gained:.2f}, but held-out accuracy fell "
-        f"by {fallen:.2f}"
+        f"since step {best['step'] + 1} reward rose by {gained:.3f}, but held-out accuracy fell "
+        f"by {100 * fallen:.1f} points"
     )
     return Alarm(
         "reward_without_accuracy",

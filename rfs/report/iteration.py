@@ -12,10 +12,10 @@ from typing import Any
 from markupsafe import Markup
 
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.text import counted, json_line, shorten
+from reasoning_from_scratch.text import counted, json_line, percent, shorten
 
 from .logtree import logtree
-from .pages import as_percent, render, write_unsynced
+from .pages import render, write_unsynced
 from .summaries import is_right, summary_lines
 from .tokens import SHADES, ShadedText, Shader
 
@@ -238,12 +238,12 @@ def _tiles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     mixed = sum(map(_mixed, groups))
     tiles = [("rollouts", f"{count:,}"), ("problems", f"{len(groups):,}")]
     if None not in verdicts:
-        tiles.append(("correct", as_percent(sum(verdicts) / count)))
+        tiles.append(("correct", percent(sum(verdicts) / count)))
     tiles.append(("mean reward", f"{sum(r.reward for r in rollouts) / count:.3f}"))
     tiles.append(("tokens per answer", f"{sum(r.num_sampled for r in rollouts) / count:.1f}"))
     if forced := sum(len(r.forced) for r in rollouts):
         tiles.append(("read, not sampled", f"{forced / count:.1f}"))
-    tiles.append(("cut off", as_percent(sum(not r.finished for r in rollouts) / count)))
+    tiles.append(("cut off", percent(sum(not r.finished for r in rollouts) / count)))
     if count > len(groups):
         tiles.append(("mixed groups", f"{mixed} of {len(groups)}"))
     return tiles

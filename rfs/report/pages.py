@@ -10,7 +10,9 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from reasoning_from_scratch.text import shorten, visible
+from reasoning_from_scratch.text import percent, percent_range, shorten, visible
+
+from .palette import colors_css
 
 
 def _show(value):
@@ -28,12 +30,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shorten": shorten, "token_name": token_name, "percent": as_percent}
+    environment.filters |= {"shorten": shorten, "token_name": token_name, "percent": percent}
+    environment.globals["percent_range"] = percent_range
     return environment
 
 
 @functools.cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return (files("rfs.report") / "templates" / name).read_text("utf-8")
 
 
@@ -51,18 +54,19 @@ def token_name(text: str) -> str:
     return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
 
 
-def as_percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+def page_style() -> str:
+    """The style of all our pages: the colors, and how everything looks."""
+    return colors_css() + asset("style.css")
 
 
 def render(template: str, script: str, **values) -> str:
     """A self-contained page: style and script are written into it."""
-    code = _asset(script)
+    code = asset("percent.js") + asset(script)
     return (
         _environment()
         .get_template(template)
         .render(
-            style=Markup(_asset("style.css")),
+            style=Markup(page_style()),
             script=Markup(code),
             policy=content_policy(code),
             **values,

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import MultipleLocator, NullLocator
 
 from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from rfs.evaluation.pass_curves import Curve, shown_ks
-from rfs.report.curves import COLORS, DASHES, RULE, TEXT
+from rfs.report.curves import DASHES, percent_axis
+from rfs.report.palette import COLORS, RULE, TEXT
 from rfs.report.picture_files import save_picture
 
 MARKERS = "osD^v"
@@ -80,7 +81,7 @@ def pass_axes(panel: Axes, title: str, ks: list[int]) -> None:
     panel.set_xlabel("answers per problem, k", fontsize=LARGE, color=TEXT)
     panel.set_ylim(0, 1)
     panel.yaxis.set_major_locator(MultipleLocator(0.25))
-    panel.yaxis.set_major_formatter(PercentFormatter(1))
+    percent_axis(panel)
     panel.spines[:].set_visible(False)
     panel.grid(axis="y", color=RULE)
     panel.tick_params(length=0, labelcolor=TEXT, labelsize=LARGE - 1)

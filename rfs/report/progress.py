@@ -7,7 +7,7 @@ import time
 
 from tqdm.auto import tqdm
 
-from reasoning_from_scratch.text import interactive, visible
+from reasoning_from_scratch.text import interactive, percent, visible
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -103,11 +103,16 @@ def summary(row: dict) -> str:
         "mixed": mixed,  # groups whose rewards differ
         "eval": row.get("eval_acc"),
     }
-    shown = {name: value for name, value in words.items() if value is not None}
+    shares = ("correct", "mixed", "eval")
     return "  ".join(
-        f"{name} {value:.0f}" if name == "tokens" else f"{name} {value:.2f}"
-        for name, value in shown.items()
+        f"{name} {percent(value) if name in shares else in_digits(name, value)}"
+        for name, value in words.items()
+        if value is not None
     )
+
+
+def in_digits(name: str, value: float) -> str:
+    return f"{value:.1f}" if name == "tokens" else f"{value:.3f}"
 
 
 def clock_time(seconds: float) -> str:

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.text import evenly, shorten
+from reasoning_from_scratch.text import evenly, percent, shorten
 from rfs.report.metrics import ENTROPY, REWARD, RIGHT, TOKENS
 
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
-from .pages import as_percent, render, write_unsynced
+from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
 from .run_files import RunFiles, ends, is_number, last_train_rollouts, numbers, read_run
 from .settings import not_default
@@ -101,8 +101,8 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
         of_name = [row for row in evals if row.name == name]
         if of_name:
             now = of_name[-1]
-            was = f"from {as_percent(of_name[0].accuracy)}" if len(of_name) > 1 else ""
-            tiles.append((f"accuracy, {name} ({now.problems})", as_percent(now.accuracy), was))
+            was = f"from {percent(of_name[0].accuracy)}" if len(of_name) > 1 else ""
+            tiles.append((f"accuracy, {name} ({now.problems})", percent(now.accuracy), was))
     for name, key, form in HEADLINES:
         values = numbers(run.metrics, key)
         if values:
@@ -117,7 +117,7 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
 
 
 def _shown(value: float, form: str) -> str:
-    return as_percent(value) if form == "%" else format(value, form)
+    return percent(value) if form == "%" else format(value, form)
 
 
 def _duration(seconds: float) -> str:
@@ -127,8 +127,17 @@ def _duration(seconds: float) -> str:
     return f"{minutes:.1f} min" if minutes < 60 else f"{hours:.1f} h"
 
 
-def _chart_data(charts: list) -> list[list[dict]]:
-    return [[vars(line) | {"values": _rounded(line.values)} for line in c.lines] for c in charts]
+def _chart_data(charts: list) -> list[dict]:
+    return [
+        {
+            "shares": chart.shares,
+            "lines": [
+                {"label": line.label, "steps": line.steps, "values": _rounded(line.values)}
+                for line in chart.lines
+            ],
+        }
+        for chart in charts
+    ]
 
 
 def _rounded(values: list[float]) -> list[float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.text import evenly
+from reasoning_from_scratch.text import evenly, percent
 from reasoning_from_scratch.tiny.ways import WAYS, way_of
 from reasoning_from_scratch.tiny.world import tiny_problem
 
@@ -87,18 +87,17 @@ def ways_before_and_after(
     then, now = (by_way(evaluated_answers(problems, rows)) for rows in (before, after))
     if not any(figures.count for figures in then.values()):
         return ""
-    lines = [f"{'':<25}{'before':>18}{'after':>18}"]
-    lines += [f"{'style of answer':<25}" + f"{'share':>10}{'correct':>8}" * 2]
+    lines = [f"{'':<25}{'before':>19}{'after':>19}"]
+    lines += [f"{'style of answer':<25}" + f"{'share':>10}{'correct':>9}" * 2]
     for way in WAYS:
-        cells = "".join(
-            f"{figures.share:>10.1%}{_or_dash(figures):>8}" for figures in (then[way], now[way])
-        )
-        lines.append(f"{way:<25}{cells}")
+        both = then[way], now[way]
+        cells = (f"{percent(figures.share):>10}{_or_dash(figures):>9}" for figures in both)
+        lines.append(f"{way:<25}" + "".join(cells))
     return "\n".join(lines)
 
 
 def _or_dash(figures: WayFigures) -> str:
-    return f"{figures.right:.0%}" if figures.count else "-"
+    return percent(figures.right) if figures.count else "-"
 
 
 # --- answers of a run ---

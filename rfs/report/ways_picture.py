@@ -5,19 +5,18 @@ from collections.abc import Sequence
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator, PercentFormatter
+from matplotlib.ticker import MultipleLocator
 
+from reasoning_from_scratch.text import percent
 from reasoning_from_scratch.tiny.ways import WAYS
 
-from .curves import NAMES, TEXT, page_svg, step_axis
+from .curves import page_svg, percent_axis, step_axis
+from .palette import COLOR, TEXT
 from .ways import WaysOverTime
 
-# From light to dark as the styles take more tokens, so that gray shows the same order. The page's
-# style sheet has these colors by name, and replaces them in dark mode.
-FILLS = ("#d9e1f2", "#97b0e0", "#4d73c9", "#1e3a80")
-INKS = ("#1d2130", "#1d2131", "#fefeff", "#fffffe")  # of the names inside the areas
-WAY_NAMES = {color: f"w{i}" for i, color in enumerate(FILLS)}
-WAY_NAMES |= {color: f"w{i}-ink" for i, color in enumerate(INKS)}
+# From light to dark as the styles take more tokens, so that gray shows the same order.
+FILLS = ("w0", "w1", "w2", "w3")
+INKS = ("ink", "ink", "card", "card")  # of the names inside the areas
 WIDTH, HEIGHT = 360, 210  # of a picture in the page
 LEFT, RIGHT, TOP, BOTTOM = 62, 70, 8, 40
 THICK = 0.11  # an area at least this high has room for its name
@@ -35,11 +34,11 @@ def _as_svg(picture: WaysOverTime) -> Markup:
     box = (LEFT / WIDTH, BOTTOM / HEIGHT, across / WIDTH, down / HEIGHT)
     draw_ways(figure.add_axes(box, facecolor="none"), picture)
     ends = (
-        f"{way} {100 * shares[0]:.0f} % at the start, {100 * shares[-1]:.0f} % at the end"
+        f"{way} {percent(shares[0])} at the start, {percent(shares[-1])} at the end"
         for way, shares in picture.shares.items()
     )
     label = f"Share of each style of answer, {picture.title}: " + "; ".join(ends)
-    return page_svg(figure, f"ways {picture.title}", label, NAMES | WAY_NAMES)
+    return page_svg(figure, f"ways {picture.title}", label)
 
 
 def draw_all_ways(pictures: Sequence[WaysOverTime]) -> Figure:
@@ -59,14 +58,15 @@ def draw_ways(panel: Axes, picture: WaysOverTime) -> None:
     panel.set_xlabel("step of training", color=TEXT)
     panel.set_ylabel("share of answers", color=TEXT)
     panel.yaxis.set_major_locator(MultipleLocator(0.25))
-    panel.yaxis.set_major_formatter(PercentFormatter(1))
+    percent_axis(panel)
     panel.set_ylim(0, 1)
     at, shares = list(picture.at), [list(shares) for shares in picture.shares.values()]
     if len(at) == 1:  # an area needs two ends
         at, shares = [at[0], at[0] + 1], [2 * one for one in shares]
     panel.set_xlim(at[0], at[-1])
     panel.set_axisbelow(True)
-    panel.stackplot(at, *shares, colors=FILLS, edgecolor="white", linewidth=0.7)
+    fills = [COLOR[name] for name in FILLS]
+    panel.stackplot(at, *shares, colors=fills, edgecolor=COLOR["card"], linewidth=0.7)
     _name_areas(panel, at, shares)
 
 
@@ -77,7 +77,8 @@ def _name_areas(panel: Axes, at: list[float], shares: list[list[float]]) -> None
         high = [a + b for a, b in zip(low, heights, strict=True)]
         thick, x, y = _widest_place(at, low, high)
         if thick >= THICK:
-            panel.text(x, y, way, color=INKS[number], ha="center", va="center", fontsize=11)
+            ink = COLOR[INKS[number]]
+            panel.text(x, y, way, color=ink, ha="center", va="center", fontsize=11)
         elif max(heights) >= 0.005:
             beside.append(((low[-1] + high[-1]) / 2, way))
         low = high

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reasoning_from_scratch.problems import PLACE
 from reasoning_from_scratch.scores import wilson_interval
+from reasoning_from_scratch.text import percent, percent_range
 from rfs.config import Records, RunConfig
 from rfs.run.options import configure, following
 
@@ -109,7 +110,8 @@ def spoken_option(name: str, value: object) -> str:
 def spoken_score(name: str, accuracy: float, problems: int) -> str:
     low, high = wilson_interval(accuracy * problems, problems)
     return (
-        f"{accuracy:.1%} of {problems} problems of `{name}` (95 % interval {low:.1%} to {high:.1%})"
+        f"{percent(accuracy)} of {problems} problems of `{name}` "
+        f"(95 % interval {percent_range(low, high)})"
     )
 
 

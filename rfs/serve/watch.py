@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.resources import files
 
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,7 +16,7 @@ from reasoning_from_scratch.policy import batch_loss
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.text import visible
-from rfs.report.pages import write_unsynced
+from rfs.report.pages import page_style, write_unsynced
 from rfs.report.tokens import TokenTexts
 from rfs.serve.data import INPUTS, STANDS_IN
 from rfs.serve.messages import LossRequest
@@ -122,8 +121,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = files("rfs.report") / "templates" / "style.css"
-    made.globals["style"] = Markup(style.read_text("utf-8"))
+    made.globals["style"] = Markup(page_style())
     return made
 
 

@@ -42,10 +42,10 @@ def browser(tmp_path_factory):
 
 def pages_with_engine(folder: Path) -> Path:
     """The pages as they lie in a clone or on the site, beside the model that two of them run."""
-    pages, playground = folder / "docs/explore", Path("rfs/playground")
+    pages = folder / "docs/explore"
     shutil.copytree(ROOT / "docs/explore", pages)
-    (folder / playground).mkdir(parents=True)
-    shutil.copyfile(ROOT / playground / "grpo.js", folder / playground / "grpo.js")
+    for name in ("rfs/playground", "rfs/report/templates"):
+        shutil.copytree(ROOT / name, folder / name)
     (pages / "engine.js").write_text(engine_of(), encoding="utf-8")
     return pages
 

@@ -8,6 +8,7 @@ from rescore import rescore
 from reasoning_from_scratch import Sampling, load_model_and_tokenizer
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.scores import wilson_interval
+from reasoning_from_scratch.text import percent, percent_range
 from rfs import evaluate, load_problems
 
 
@@ -30,7 +31,9 @@ def test_a_file_of_an_evaluation(tmp_path):
     assert again.changed == []
     low, high = result.interval
     assert "24, to 8 problems" in again.report()
-    assert f"{result.accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})" in again.report()
+    assert (
+        f"{percent(result.accuracy)}  (95 % interval {percent_range(low, high)})" in again.report()
+    )
 
 
 def test_verdicts_that_changed_are_shown(tmp_path):
@@ -46,7 +49,7 @@ def test_verdicts_that_changed_are_shown(tmp_path):
     assert "1: incorrect -> correct, '14/2' for '7'" in report
     assert "2: correct -> incorrect, '' for '7'" in report
     low, high = wilson_interval(3, 4)
-    assert f"75.0%  (95 % interval {low:.1%} to {high:.1%})" in report
+    assert f"75.0 %  (95 % interval {percent_range(low, high)})" in report
     assert "changed     1 verdict\n" in rescore(path, "number_then_full").report()
 
 

@@ -24,7 +24,7 @@ function show(token) {
     facts.push("written by the environment or the calculator: read, not sampled, not trained on");
   } else {
     facts.push("log-probability " + logprob.toFixed(3));
-    facts.push("probability " + (100 * Math.exp(logprob)).toFixed(1) + " %");
+    facts.push("probability " + percent(Math.exp(logprob)));
     if (entropy) facts.push("entropy " + entropy + " nats");
   }
   bar.replaceChildren(name, ...facts.map((fact) => {

@@ -11,7 +11,6 @@ function make(tag, props = {}, ...children) {
 }
 const seen = { " ": "␣", "\n": "↵", "\t": "⇥" };
 const label = (token) => token.replace(/[ \n\t]/g, (c) => seen[c]) || "(part of a character)";
-const percent = (p) => (p >= 0.9995 || p < 0.0005 ? (100 * p).toFixed(0) : (100 * p).toFixed(1)) + " %";
 const BOUNDS = [0.9, 0.7, 0.5, 0.2, 0.05, 0.01];
 
 // ---- the slider through training ----
@@ -230,7 +229,7 @@ if (probes) startProbes();
 
 // ---- reading the curves: pointer or arrow keys ----
 for (const figure of document.querySelectorAll("[data-chart]")) {
-  const lines = data.charts[Number(figure.dataset.chart)];
+  const { lines, shares } = data.charts[Number(figure.dataset.chart)];
   const picture = figure.querySelector("svg");
   const readout = figure.querySelector(".readout");
   const cursor = figure.querySelector(".cursor");
@@ -247,7 +246,7 @@ for (const figure of document.querySelectorAll("[data-chart]")) {
     cursor.setAttribute("x2", x);
     const values = lines.map((line) => {
       const place = line.steps.indexOf(steps[index]);
-      return place < 0 ? null : (lines.length > 1 ? line.label + " " : "") + Number(line.values[place].toPrecision(4));
+      return place < 0 ? null : (lines.length > 1 ? line.label + " " : "") + (shares ? percent(line.values[place]) : Number(line.values[place].toPrecision(4)));
     });
     readout.textContent = "step " + steps[index] + ": " + values.filter(Boolean).join(" · ");
   };

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from reasoning_from_scratch.text import percent
 from rfs.commands import evaluate
 from rfs.commands.cli import main
 from tests.command_world import make_world, run
@@ -35,7 +36,7 @@ def test_the_command_asks_a_verifier_of_ones_own(command, capsys, tmp_path):
     assert [row["correct"] for row in rows] == ["7" in row["generated_text"] for row in rows]
     assert {row["reward"] for row in rows} == {1.0, 0.25}
     share = sum(row["correct"] for row in rows) / len(rows)
-    assert f"accuracy        {share:.1%}" in capsys.readouterr().out
+    assert f"accuracy        {percent(share)}" in capsys.readouterr().out
 
 
 def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
@@ -198,4 +199,4 @@ def test_the_player_plays_its_game(words, capsys):
     assert main(["evaluate", *words, "--limit", "16", "--device", "cpu"]) == 0
     out = capsys.readouterr().out
     player, share = ("tiny-player-grpo", 81.2) if "--model" in words else ("tiny-player", 50.0)
-    assert f"{player} on guess, 16 problems\n  accuracy        {share}%" in out
+    assert f"{player} on guess, 16 problems\n  accuracy        {share} %" in out

@@ -24,6 +24,7 @@ from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator
 from reasoning_from_scratch.problems import problem_prompt, render_prompt
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
+from reasoning_from_scratch.text import percent
 from reasoning_from_scratch.tiny.guessing import guess_problem
 from reasoning_from_scratch.tiny.world import beyond, parts
 from reasoning_from_scratch.tokenizer import stop_ids_of
@@ -382,6 +383,11 @@ def test_maxrl_takes_no_rewards_below_zero(page):
     assert "no reward may be below 0" in click(page, "step")
     fill(page, advantage="zscore")
     page.run("by_id('graded').click()")
+
+
+def test_a_share_is_shown_as_everywhere(page):
+    shares = [0, 0.0004, 0.0006, 1 / 3, 0.9996, 1]
+    assert page.run(f"{shares}.map(percent)") == [percent(share) for share in shares]
 
 
 def test_two_probabilities_are_told_apart(page):

@@ -22,7 +22,9 @@ def test_progress_in_a_pipe_is_one_line_per_step(capsys):
     progress = Progress(4, first=1)
     progress.show(ROW)
     out = capsys.readouterr().out
-    assert out.startswith("step 2/4  reward 0.50  correct 0.25  tokens 7  mixed 1.00  left 0:0")
+    assert out.startswith(
+        "step 2/4  reward 0.500  correct 25.0 %  tokens 7.4  mixed 100.0 %  left 0:0"
+    )
     assert out.count("\n") == 1
 
 

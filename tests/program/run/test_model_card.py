@@ -6,6 +6,7 @@ import shlex
 from toy import toy_run
 
 from reasoning_from_scratch.problems import Asked, Problem, problem_prompt
+from reasoning_from_scratch.text import percent
 from rfs.commands.train import parse_flags
 from rfs.config import RunConfig
 from rfs.files.models import load_model_and_tokenizer
@@ -19,7 +20,8 @@ def test_the_card_of_a_save(run, tmp_path):
     text = final.read_text()
     assert text.startswith("---\nlibrary_name: transformers\n") and "base_model" not in text
     assert "# run, after 6 of 6 steps" in text and "It started from `tiny-toy-" in text
-    assert f"Held-out accuracy: {accuracy:.1%} of 8 problems of" in text and "95 % interval" in text
+    assert f"Held-out accuracy: {percent(accuracy)} of 8 problems of" in text
+    assert "95 % interval" in text
     assert "rfs train --recipe grpo --model tiny-toy-" in text and str(tmp_path) not in text
     assert "not measured at this step" in model_card(RunConfig(steps=9), "mine", 3, 24, {})
 
@@ -86,4 +88,4 @@ def test_the_card_learns_what_these_weights_score(tmp_path):
     for row in result.rows[1:]:
         text = (run / "checkpoints" / f"{row['step']:06d}" / "README.md").read_text()
         accuracy = row.get("before/eval_acc", row["eval_acc"])
-        assert f"Held-out accuracy: {accuracy:.1%} of 8 problems" in text
+        assert f"Held-out accuracy: {percent(accuracy)} of 8 problems" in text
