@@ -63,7 +63,7 @@ if ADDRESS:
 mathjax_path = "tex-svg.js"
 html_static_path = ["site", str(files("sphinx-mathjax-offline") / "static/mathjax/tex-svg.js")]
 html_css_files = ["book.css"]
-html_js_files = ["frames.js"]
+html_js_files = ["frames.js", "tables.js"]
 html_show_search_summary = False  # it would fetch the pages; search.js knows their texts
 html_use_index = False
 html_show_sphinx = False

@@ -235,6 +235,7 @@ def share_axis(panel: Axes) -> None:
     learning."""
     _, high = panel.dataLim.intervaly
     panel.set_ylim(0, max(0.2, 1.05 * high))
+    panel.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     percent_axis(panel)
 
 

@@ -30,7 +30,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shorten": shorten, "token_name": token_name, "percent": percent}
+    unbroken = {"percent": lambda share: percent(share).replace(" ", "\u00a0")}
+    environment.filters |= {"shorten": shorten, "token_name": token_name, **unbroken}
     environment.globals["percent_range"] = percent_range
     return environment
 

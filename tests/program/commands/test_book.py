@@ -257,6 +257,29 @@ def test_commands_fit_a_phone(site, browser):
     browser.send("Emulation.clearDeviceMetricsOverride")
 
 
+def test_a_table_that_goes_on_says_so(site, browser):
+    """Until one has scrolled to its end."""
+    screen = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.send("Emulation.setDeviceMetricsOverride", **screen)
+    for name, selector in (
+        ("ch08/ch08_main.html", ".cell_output .output"),
+        ("ch07/README.html", ".pst-scrollable-table-container"),
+    ):
+        browser.open(site / name)
+        wide = f"[...document.querySelectorAll('{selector}')]"
+        wide += ".filter((box) => box.querySelector('table') && box.scrollWidth > 600)"
+        browser.run(f"table = {wide}[0]; hint = table.previousElementSibling; 0")
+        shown = "hint.checkVisibility({visibilityProperty: true})"
+        assert browser.run("hint.textContent") == "the table goes on to the right →"
+        assert browser.run(shown) and browser.run("table.className").endswith("fades")
+        browser.run("table.scrollLeft = 9999")
+        browser.wait(f"!{shown} && !table.classList.contains('fades')")
+    bare = "[...document.querySelectorAll('.goes-on')].filter((hint) => hint.checkVisibility() && "
+    bare += "hint.nextElementSibling.scrollWidth <= hint.nextElementSibling.clientWidth).length"
+    assert browser.run(bare) == 0  # where the whole table is in sight
+    browser.send("Emulation.clearDeviceMetricsOverride")
+
+
 def brightness(browser, frame: str) -> float:
     """Of the corner of a frame in the page, from 0 to 1."""
     browser.run(f"{frame}.scrollIntoView()")

@@ -45,6 +45,10 @@ def test_from_the_page_to_a_token(server, trained):
     (link,) = set(re.findall(r'href="(models/[^"]+)"', home))
     page = httpx.get(f"{server.address}/{link}").text
     assert f"tinker://{trained}/weights/first" in page
+    for shown in (home, page):  # on a phone a table scrolls in its box, and not the page
+        assert (
+            shown.count("<table") == len(re.findall(r'<div class="scroll"[^>]*><table', shown)) > 0
+        )
     (link,) = re.findall(r'href="([^"]+/calls/1)"', page)
     page = httpx.get(f"{server.address}/models/{link}").text
     assert "loss now, 1 step later" in page and "<b>8" not in page
