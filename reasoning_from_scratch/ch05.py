@@ -93,11 +93,11 @@ def make_critique_prompt(raw_prompt, draft):
     """Asks what is wrong with a draft."""
     return (
         "You are a meticulous reviewer of mathematical work.\n"
-        "Check the draft below step by step. Name each mistake, or say that there is none.\n"
+        "Check the draft answer below step by step. Name each mistake, or say that there is none.\n"
         "Do not solve the question again. Be brief.\n\n"
         f"Question:\n{raw_prompt}\n\n"
-        f"Draft:\n{draft}\n\n"
-        "Review:"
+        f"Draft answer:\n{draft}\n\n"
+        "Critique:"
     )
 
 
@@ -105,12 +105,12 @@ def make_refine_prompt(raw_prompt, draft, critique):
     """Asks for a new answer that takes the review into account."""
     return (
         "You are a helpful math assistant.\n"
-        "Rewrite the draft, correcting what the review found, and keep what is right.\n"
+        "Rewrite the previous answer, correcting what the critique found, and keep what is right.\n"
         "Write the final result on a new line as:\n\\boxed{ANSWER}\n\n"
         f"Question:\n{raw_prompt}\n\n"
-        f"Draft:\n{draft}\n\n"
-        f"Review:\n{critique}\n\n"
-        "Answer:"
+        f"Previous answer:\n{draft}\n\n"
+        f"Critique:\n{critique}\n\n"
+        "Revised answer:"
     )
 
 

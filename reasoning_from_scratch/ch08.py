@@ -32,7 +32,11 @@ from reasoning_from_scratch.ch06 import evaluation_mode
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import replacing, write_whole
-from reasoning_from_scratch.files.downloads import download_file, download_qwen3_small
+from reasoning_from_scratch.files.downloads import (
+    download_file,
+    download_qwen3_small,
+    get_in_time,
+)
 from reasoning_from_scratch.problem_sets import file_rows
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rollouts import told_rollouts
@@ -134,7 +138,7 @@ def load_distill_data(local_path=None, partition="deepseek-r1-math-train", save_
         return [row for _, row in file_rows(path)]
     url = DISTILL_URL.format(partition)
     try:
-        response = requests.get(url, timeout=30)
+        response = get_in_time(requests.get, url)
         response.raise_for_status()
         rows = response.json()
     except (requests.RequestException, ValueError):  # no answer, no JSON

@@ -6,6 +6,7 @@ where data sets are.
 """
 
 import filecmp
+import inspect
 import json
 import logging
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import requests
 from huggingface_hub import hf_hub_download, try_to_load_from_cache
@@ -251,6 +253,14 @@ def _same(one: Path, other: Path) -> bool:
 def download_from_github(rel_path: str, out: str | Path | None = None) -> Path:
     """A file of the book's repository, by its path there; `out` defaults to its name, here."""
     return download_file(books_url(rel_path), out or Path(rel_path).name)
+
+
+def get_in_time(get: Callable, url: str) -> Any:
+    """What `get`, the chapters' requests.get, answers within a time limit. A reader's stand-in for
+    it may take nothing but the address."""
+    takes = inspect.signature(get).parameters
+    limited = "timeout" in takes or any(one.kind is one.VAR_KEYWORD for one in takes.values())
+    return get(url, timeout=TIMEOUT) if limited else get(url)
 
 
 def books_url(rel_path: str) -> str:

@@ -58,6 +58,18 @@ def test_an_answer_is_no_turn_of_a_chat(stand_ins):
     assert ch05.avg_logprob_answer(model, tokenizer, "p", "\\b!") == pytest.approx(alone)
 
 
+def test_the_prompts_of_a_refinement_name_their_parts():
+    """A reader's stand-in for the model tells a critique from a revision by them."""
+    critique = ch05.make_critique_prompt("1 + 1?", "It is \\boxed{3}.")
+    assert "Question:\n1 + 1?\n" in critique and "Draft answer:\nIt is \\boxed{3}.\n" in critique
+    assert critique.endswith("Critique:") and "meticulous reviewer" in critique
+    refine = ch05.make_refine_prompt("1 + 1?", "It is \\boxed{3}.", "1 + 1 is 2.")
+    assert (
+        "Previous answer:\nIt is \\boxed{3}.\n" in refine and "Critique:\n1 + 1 is 2.\n" in refine
+    )
+    assert refine.endswith("Revised answer:")
+
+
 def test_refinement_keeps_the_better_answer():
     answers = Answers("\\boxed{1}", "Review A", "no idea", "Review B", "ok \\boxed{2}")
     calls = []

@@ -1,6 +1,7 @@
 """Chapter 7's plain functions by hand and against the trainer's. (Its loop: in the notebook.)"""
 
 import copy
+from unittest.mock import Mock
 
 import matplotlib
 import pytest
@@ -96,3 +97,18 @@ def test_a_step_without_a_signal_has_no_batch_unless_it_pays_kl(tiny, groups):
     assert sum(map(len, batches)) == 8
     some = torch.tensor([[1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
     assert sum(map(len, ch07.batches_of_step(model, None, groups, some, "cpu"))) == 2
+
+
+def test_a_download_through_a_readers_stand_in(tmp_path, monkeypatch):
+    """It takes an address and nothing else."""
+    asked = []
+
+    def get(url):
+        asked.append(url)
+        return Mock(content=b"step,loss\n")
+
+    monkeypatch.setattr(ch07.requests, "get", get)
+    path = ch07.download_from_github("ch07/logs/metrics.csv", out=tmp_path / "mine.csv")
+    assert path.read_bytes() == b"step,loss\n"
+    assert ch07.download_from_github("ch07/logs/metrics.csv", out=path) == path
+    assert len(asked) == 1 and asked[0].endswith("/ch07/logs/metrics.csv")

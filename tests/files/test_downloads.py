@@ -7,6 +7,7 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
+import requests
 from file_server import (
     answers,
     closed_port,
@@ -30,6 +31,7 @@ from reasoning_from_scratch.files.downloads import (
     download_qwen3_distill_checkpoints,
     download_qwen3_grpo_checkpoints,
     download_qwen3_small,
+    get_in_time,
     published_checkpoint,
 )
 from reasoning_from_scratch.problem_sets import load_math500_test, load_math_train
@@ -113,6 +115,22 @@ def test_a_full_disk_and_ctrl_c_leave_nothing(server, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         download_file(f"{server.url}/w", path, finish=Mock(side_effect=KeyboardInterrupt))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "get, limited",
+    [
+        (requests.get, True),
+        (lambda url, **options: options, True),
+        (lambda url, timeout=None: {"timeout": timeout}, True),
+        (lambda url: {}, False),  # of a reader's test
+    ],
+    ids="requests options timeout alone".split(),
+)
+def test_the_chapters_wait_only_so_long(get, limited, monkeypatch):
+    monkeypatch.setattr(requests.api, "request", lambda *args, params, **options: options)
+    given = {"timeout": downloads.TIMEOUT} if limited else {}
+    assert get_in_time(get, "http://127.0.0.1/file") == given
 
 
 def test_download_from_github(server, tmp_path, monkeypatch):

@@ -28,6 +28,9 @@ def test_the_last_box():
     assert get_last_boxed(r"\boxed{1} \boxed{\frac{2}{3}}") == r"\frac{2}{3}"
     assert get_last_boxed(r"\fbox{7}") == "7"
     assert get_last_boxed(r"\boxed 5$ and 6") == "5"
+    for blanks in (" ", "  ", "\t "):  # TeX skips them, and without braces boxes what comes next
+        assert get_last_boxed(f"so \\boxed{blanks}x") == "x"
+        assert get_last_boxed(f"so \\boxed{blanks}{{x + 1}}") == "x + 1"
     assert get_last_boxed(r"$\boxed\frac{1}{2}$") == r"\frac{1}{2}"
     assert get_last_boxed(r"\boxed{\{1,2\}}") == r"\{1,2\}"
     assert get_last_boxed(r"\boxed{\left\{1,2\right.}") == r"\left\{1,2\right."

@@ -165,6 +165,9 @@ def test_names_on_strings():
         "3", "x = 2", "a.5", "d:",
     ]  # fmt: skip
     assert equality_check("3/4", "0.75") and not equality_check("3/4", "0.76")
+    assert equality_check("(14/3, 2/3)", "(14/3, 4/6)")  # place by place
+    assert not equality_check("(14/3, 2/3)", "(2/3, 14/3)")
+    assert not equality_check("(1, 2, 3)", "(1, 2)")
 
 
 def test_sympy_objects_are_built_from_the_tree():

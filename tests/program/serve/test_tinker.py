@@ -8,6 +8,7 @@ import shutil
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx
@@ -25,6 +26,7 @@ from rfs import load_problems
 from rfs.serve import models
 from rfs.serve.data import loss_of, rollouts_of
 from rfs.serve.messages import Datum
+from tests.conftest import ROOT
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
@@ -777,6 +779,25 @@ def test_its_tokenizer_is_the_folder_for_who_can_open_it(server, client):
     assert client.get_info().model_data.tokenizer_id == str(folder)
     elsewhere = SimpleNamespace(client=SimpleNamespace(host="192.0.2.1"))
     assert not is_from_here(elsewhere)
+
+
+def test_a_sampling_client_finds_the_tokenizer_of_a_model_served_by_its_path(
+    server, service, monkeypatch
+):
+    """It asks no server, and takes the model's name for a folder."""
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    where = "checkpoints/tiny-base"
+    bases = server.tinker.models.bases
+    monkeypatch.setitem(bases, where, replace(bases["tiny"], name=where, where=where))
+    trained = service.create_lora_training_client(where, rank=4).result()
+    path = trained.save_weights_for_sampler("a").result().path
+    words = TOKENIZER.encode("What is 3 * 14?")
+    for asked in ({"base_model": where}, {"model_path": path}):
+        sampler = service.create_sampling_client(**asked).result()
+        assert sampler.get_tokenizer().encode("What is 3 * 14?") == words
+        assert sampler.get_base_model() == where
 
 
 def test_a_gradient_does_not_outlive_the_weights_it_is_of(client):
