@@ -115,10 +115,11 @@ def with_held_out_aside(config: RunConfig) -> tuple[SomeProblems, str, SomeProbl
     rest, aside = kept_apart(whole)
     if len(aside) < LEAST_HELD_OUT:
         if config.eval_every:
-            raise UserError(too_few(whole, share))
+            raise UserError(too_few(whole, config.problems))
         return whole[: config.problem_limit], share, []
     log.info(
-        "held out for evaluation: %d of %s, under the name %s; --eval-problems chooses others",
+        "held out for %s: %d of %s, under the name %s; --eval-problems chooses others",
+        "evaluation" if config.eval_every else "rfs evaluate, since this run does not evaluate",
         len(aside),
         counted(len(whole), "problem"),
         set_name(share),

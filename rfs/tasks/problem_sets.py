@@ -52,21 +52,26 @@ def load_problems(
     if data_path is None and (made := made_set(name)):
         return made.problems(name, limit)
     if name.endswith(AT_HELD_OUT):
-        whole_name = name.removesuffix(AT_HELD_OUT)
-        if is_hub_set(name) and (own := hub_held_out(whole_name)):
-            return hub_problems(own, limit)
-        whole = load_problems(whole_name, data_path)
-        aside = kept_apart(whole)[1]
-        if len(aside) < LEAST_HELD_OUT:
-            raise UserError(too_few(whole, name))
-        return aside[:limit]
-    if data_path is None and is_in_file(name):
+        return load_held_out(name.removesuffix(AT_HELD_OUT), data_path, limit)
+    if data_path is not None:
+        return problem_sets.load_problems(name, data_path, limit)
+    if is_in_file(name):
         return problems_from_file(name, min(limit or OWN_SIZE, OWN_SIZE))
-    if data_path is None and is_hub_set(name):
+    if is_hub_set(name):
         return hub_problems(name, limit)
-    if data_path is None:
-        check_set(name)
-    return problem_sets.load_problems(name, data_path, limit)
+    check_set(name)
+    return problem_sets.load_problems(name, limit=limit)
+
+
+def load_held_out(name: str, data_path: str | Path | None, limit: int | None) -> list[Problem]:
+    """The part of the set `name` that is kept aside: a split of its own, or a tenth."""
+    if is_hub_set(name) and (own := hub_held_out(name)):
+        return hub_problems(own, limit)
+    whole = load_problems(name, data_path)
+    aside = kept_apart(whole)[1]
+    if len(aside) < LEAST_HELD_OUT:
+        raise UserError(too_few(whole, name))
+    return aside[:limit]
 
 
 def held_out(name: str) -> str:
@@ -117,10 +122,9 @@ def training_problems(name: str, data_path: str | Path | None = None) -> Sequenc
 
 
 def too_few(problems: Sequence[Problem], name: str) -> str:
-    whole = name.removesuffix(AT_HELD_OUT)
     return (
-        f"{whole} has {counted(len(problems), 'problem')}, too few to keep a tenth aside, which "
-        f"takes about {10 * LEAST_HELD_OUT}: measure on all of them, as {whole}, or on other "
+        f"{name} has {counted(len(problems), 'problem')}, too few to keep a tenth aside, which "
+        f"takes about {10 * LEAST_HELD_OUT}: measure on all of them, as {name}, or on other "
         "problems"
     )
 

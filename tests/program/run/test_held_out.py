@@ -12,6 +12,7 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.text import read_lines
 from rfs.commands.evaluate import default_problems
 from rfs.evaluation.options import EvaluateOptions
+from rfs.run import chosen_problems
 from rfs.run.chosen_problems import all_sets, open_problems
 from rfs.run.options import resolved
 from rfs.tasks.problem_sets import kept_apart, load_problems
@@ -101,11 +102,17 @@ def asked_of(config, folder):
     return [problem.problem for problem in problems], sets
 
 
-def test_the_same_share_whether_it_is_asked_or_not(world, tmp_path):
+def test_the_same_share_whether_it_is_asked_or_not(world, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(
+        chosen_problems.log, "info", lambda words, *given: said.append(words % given)
+    )
     source = dict(problems=f"{world}/mine.jsonl")
     whole, _ = asked_of(toy_config(tmp_path / "a", eval_every=0, **source), tmp_path)
     some, _ = asked_of(toy_config(tmp_path / "b", eval_every=2, **source), tmp_path)
     assert whole == some, "kept aside also where this run asks none of them"
+    assert "held out for rfs evaluate, since this run does not evaluate: " in said[0]
+    assert "held out for evaluation: " in said[-1]
 
 
 def test_the_models_own_problems_are_those_of_rfs_evaluate(world):
