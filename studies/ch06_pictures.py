@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from rfs.report.curves import COLORS, TEXT
+from rfs.report.palette import COLORS, TEXT
 from rfs.report.ways import Answered, ways_over_time
 from rfs.report.ways_picture import draw_all_ways
 

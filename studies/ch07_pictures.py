@@ -19,7 +19,8 @@ from matplotlib.ticker import PercentFormatter
 
 from reasoning_from_scratch.advantages import mean_centered, zscore
 from reasoning_from_scratch.losses import ppo
-from rfs.report.curves import COLORS, DASHES, RULE, TEXT, step_axis
+from rfs.report.curves import DASHES, step_axis
+from rfs.report.palette import COLORS, RULE, TEXT
 from rfs.report.pass_picture import MARKERS
 from rfs.report.run_files import read_run
 from rfs.report.ways import train_answers, ways_over_time

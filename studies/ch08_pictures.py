@@ -10,7 +10,8 @@ from statistics import fmean
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from rfs.report.curves import COLORS, DASHES, RULE, TEXT
+from rfs.report.curves import DASHES
+from rfs.report.palette import COLORS, RULE, TEXT
 
 BLUE, ORANGE = COLORS[:2]
 

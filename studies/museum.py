@@ -29,10 +29,10 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.text import read_lines
 from rfs.config import from_json, replaced, to_json
-from rfs.report.curves import COLORS, TEXT
 from rfs.report.forest import soften
 from rfs.report.health import new_alarms
 from rfs.report.metrics import ENTROPY, MIXED, REWARD, TOKENS
+from rfs.report.palette import COLORS, TEXT
 from rfs.run.options import configure
 from rfs.run.study import run_to_end
 from rfs.tasks.problem_sets import load_problems

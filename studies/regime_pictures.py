@@ -18,8 +18,9 @@ from regime_findings import (
 )
 
 from rfs.evaluation.paired import Effect, rate_means
-from rfs.report.curves import COLORS, DASHES, TEXT
+from rfs.report.curves import DASHES
 from rfs.report.forest import draw_forest, intervals_legend, soften
+from rfs.report.palette import COLORS, TEXT
 
 # For each of six arms a color, a shape and a kind of line.
 ARM_COLORS = (*COLORS, "#b8336a")

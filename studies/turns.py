@@ -29,7 +29,7 @@ from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.text import aligned, spread
 from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
 from rfs.files.tables import read_table
-from rfs.report.curves import COLORS
+from rfs.report.palette import COLORS
 
 HERE = Path(__file__).parent
 DRAWN, READ = "#9ecae1", "#ffffff"  # fills that suit dark and light pages, with black text

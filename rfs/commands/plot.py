@@ -32,6 +32,7 @@ CURVES = {
     "entropy (nats per token)": ENTROPY,
     "gradient norm": GRADIENT_NORM,
 }
+SHARES = ("eval_acc", MIXED)
 
 
 def plot_command(options: PlotOptions) -> None:
@@ -57,7 +58,7 @@ def draw_runs(folders: Sequence[str | Path]) -> Figure:
             line = line_of(rows, key, name)
             if line.steps:
                 draw_line(panel, line, number)
-        if key == "eval_acc" and panel.has_data():
+        if key in SHARES and panel.has_data():
             share_axis(panel)
         panel.set_visible(panel.has_data())
     if len(runs) > 1:

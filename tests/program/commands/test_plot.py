@@ -75,6 +75,13 @@ def test_the_final_evaluation_is_drawn_after_the_last_step(trained):
     assert list(line.get_xdata()) == [1, 2, 3, 4]
 
 
+def test_shares_are_in_percent(trained):
+    drawn = panels(draw_runs([trained]))
+    shown = {title: axes.yaxis.get_major_formatter()(0.5) for title, axes in drawn.items()}
+    assert shown["held-out accuracy"] == shown["groups with signal"] == "50 %"
+    assert "%" not in shown["reward"] + shown["answer length (tokens)"]
+
+
 def test_lines_of_another_program_are_left_out(tmp_path, trained):
     lines = (trained / "metrics.jsonl").read_text()
     others = '{"loss": 1}\n{"step": "1", "eval_acc": 0.5}\n{"step": 9, "env/all/correct": "x"}\n'
