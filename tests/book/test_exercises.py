@@ -50,7 +50,12 @@ MISTAKES = {
     "    whole = gaps.mean().exp().item()\n"
     "    return gaps.exp().clamp(max=cap), min(whole, cap), whole if whole <= cap else 0.0",
     "8-9": "def my_family():\n    return word_problems.Family('x', *[['{a}'] * 2] * 7)",
-    "8-10": "def plan():\n    return 8, 1e-4",
+    "8-10": "def choose_and_report(accuracy, rates, held_back, test):\n"
+    "    gains = {lr: [accuracy(lr, seed, test) - accuracy(rates[0], seed, test)\n"
+    "                  for seed in (0, 1, 2)] for lr in rates}\n"
+    "    best = max(gains, key=lambda lr: sum(gains[lr]))\n"
+    "    mean = sum(gains[best]) / 3\n"
+    "    return best, mean, math.sqrt(sum((g - mean)**2 for g in gains[best]) / 6)",
 }
 # A mask that ends with the first 0, and so trains on padding where an answer was cut off.
 TO_THE_FIRST_ZERO = (
