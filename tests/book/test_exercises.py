@@ -1,6 +1,7 @@
 """Exercises: stubs that fail, checks that notice a mistake, solutions with the same checks."""
 
 import json
+import re
 
 import pytest
 
@@ -115,6 +116,15 @@ def test_a_mistake_is_noticed(number, mistake):
     )
     with pytest.raises(AssertionError):
         run(solutions["setup"]["source"], right, mistake, check)
+
+
+def test_each_task_of_the_short_notebook_has_a_solution():
+    tasks = cells(ROOT / "ch06/ch06_short.ipynb")["try-it"]["source"]
+    numbers = re.findall(r"^(\d)\. ", tasks, re.M)
+    solved = cells(ROOT / "ch06/ch06_solutions.ipynb")
+    assert numbers == ["1", "2", "3"]
+    for number in numbers:
+        assert {f"short-{number}{part}" for part in ("", "-solution", "-why")} <= set(solved)
 
 
 @pytest.mark.parametrize("path", RUN_BY_PYTEST, ids=lambda path: path.stem)
