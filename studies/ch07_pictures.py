@@ -1,15 +1,15 @@
 """The pictures of chapter 7: curves of runs side by side, and drawings of its ideas.
 
-`joint_curves`, `answer_ways`, `passes_over_training` and `long_run_curves` draw runs; the others
-draw ideas: the loop, the records of log-probabilities, the clip, KL's two directions, groups,
-lengths, the lag. The first run or the good case is always blue and solid, the second orange and
-dashed, so color alone never carries the meaning. All pictures have a white background, for dark
-pages.
+`joint_curves`, `answer_ways`, `passes_over_training`, `long_run_curves`, `budget_curves` and
+`lag_prices` draw runs; the others draw ideas: the loop, the records of log-probabilities, the clip,
+KL's two directions, groups, lengths, the lag. The first run or the good case is always blue and
+solid, the second orange and dashed, so color alone never carries the meaning. All pictures have a
+white background, for dark pages.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 import torch
 from matplotlib.axes import Axes
@@ -320,6 +320,44 @@ def where_length_enters(short: int = 10, long: int = 40) -> Figure:
         panel.set(yticks=[], xticks=[], ylim=(0, 1.6 / (2 * short)))
     panels[-1].set(xticks=[short / 2 - 0.5, short + 4.5 + long / 2])
     panels[-1].set_xticklabels([f"{short} tokens", f"{long} tokens"], fontsize=10)
+    return figure
+
+
+def budget_curves(curves: Mapping[str, Mapping[int, float]]) -> Figure:
+    """The share of answers that are correct and no longer than a budget of tokens, for each budget;
+    a line for each model."""
+    figure = Figure(figsize=(5.6, 2.9), layout="constrained")
+    panel = figure.subplots()
+    step_axis(panel, "correct within a budget of tokens")
+    for number, (name, points) in enumerate(curves.items()):
+        look = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
+        panel.plot(list(points), list(points.values()), label=name, ms=4, **look)
+    panel.set(xlabel="tokens that an answer may have", ylim=(0, None))
+    panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    panel.legend(frameon=False, handlelength=3)
+    return figure
+
+
+def lag_prices(
+    faster: Mapping[int, float], correct: Mapping[str, Mapping[int, Sequence[float]]]
+) -> Figure:
+    """What a lag gains and what it costs. On the left, how many times as fast updates follow each
+    other; on the right, the share of correct answers after training, with the standard error over
+    the seeds, if the loss ignores the lag and if it weights the rollouts."""
+    figure = Figure(figsize=(8, 2.9), layout="constrained")
+    speed, price = figure.subplots(1, 2)
+    step_axis(speed, "updates per unit of time (simulated)")
+    speed.plot(list(faster), list(faster.values()), "o-", color=INK, ms=4)
+    speed.set(xlabel="lag", ylim=(0, 2.1))
+    step_axis(price, "correct answers after training")
+    for number, (name, by_lag) in enumerate(correct.items()):
+        look = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
+        means = [fmean(values) for values in by_lag.values()]
+        errors = [stdev(values) / len(values) ** 0.5 for values in by_lag.values()]
+        price.errorbar(list(by_lag), means, errors, label=name, capsize=3, ms=4, **look)
+    price.set(xlabel="largest lag", ylim=(0, 1))
+    price.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    price.legend(frameon=False, handlelength=3, loc="lower left")
     return figure
 
 

@@ -1,4 +1,5 @@
-"""The pictures of chapter 8: the signal in a problem, a run's curve, the weight of each token.
+"""The pictures of chapter 8: the signal in a problem, a run's curve, the weight of each token. And
+its table of stages.
 
 The first or the later model is blue and solid, the other orange and dashed or hatched, so color
 alone never carries the meaning. All pictures have a white background, for dark pages.
@@ -7,6 +8,7 @@ alone never carries the meaning. All pictures have a white background, for dark 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -14,6 +16,28 @@ from rfs.report.curves import DASHES
 from rfs.report.palette import COLORS, RULE, TEXT
 
 BLUE, ORANGE = COLORS[:2]
+# Columns of experiment.csv, in the order of the chapter's table, and what they are called there.
+NAMES = {
+    "seconds": "processor-seconds",
+    "lr": "learning rate (1e-5)",
+    "fresh_answer_only": "fresh: answer only",
+    "fresh": "fresh: greedy",
+    "fresh_families": "fresh: new families",
+    "fresh_5_steps": "fresh: 5 steps",
+    "fresh_sampled": "fresh: temperature 1",
+    "fresh_pass@8": "fresh: pass@8",
+    "fresh_false_steps": "fresh: false steps",
+    "fresh_correct_by_mistake": "fresh: false step, correct answer",
+    "answer_only": "watched: answer only",
+    "greedy": "watched: greedy",
+    "4_steps": "watched: 4 steps",
+    "5_steps": "watched: 5 steps",
+    "sampled": "watched: temperature 1",
+    "pass@8": "watched: pass@8",
+    "tokens": "tokens",
+    "solution_loss": "loss on unseen solutions",
+    "perplexity": "perplexity",
+}
 
 
 def signal(group_size: int = 8) -> Figure:
@@ -120,6 +144,19 @@ def real_curve(rows: Sequence[Mapping[str, str]]) -> Figure:
         panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         without_frame(panel)
     return figure
+
+
+def stage_table(path: str) -> pd.DataFrame:
+    """The stages of experiment.csv side by side: the mean over seeds of those that ran with
+    several, and all stages of seed 0."""
+    rows = pd.read_csv(path)
+    rows = rows[rows["greedy"].notna()]  # the stages that end with a model
+    first = rows[rows["seed"] == 0].set_index("stage")
+    several = rows[rows["stage"].duplicated(keep=False)]
+    means = several.groupby("stage", sort=False).mean(numeric_only=True)
+    table = pd.concat({"mean of three seeds": means, "seed 0": first})
+    table["lr"] *= 1e5
+    return table.reindex(columns=list(NAMES)).rename(columns=NAMES).T
 
 
 def without_frame(panel) -> None:

@@ -61,9 +61,9 @@ def from_teacher() -> str:
     return (
         f"the time of {min(costs):.0f} to {max(costs):.0f} steps of GRPO, and after 60 steps GRPO "
         "itself (the first table of this section, three seeds) is about level: "
-        f"{here[0]} % with greedy decoding, {here[1]} % at temperature 1 and a pass@8 of "
-        f"{here[2]} %, against the students' {there[0]}, {there[1]} and {there[2]} %. On the two "
-        f"new families the students stay ahead, {families[0]} against {families[1]} %."
+        f"{here[0]}% with greedy decoding, {here[1]}% at temperature 1 and a pass@8 of "
+        f"{here[2]}%, against the students' {there[0]}, {there[1]} and {there[2]}%. On the two "
+        f"new families the students stay ahead, {families[0]} against {families[1]}%."
     )
 
 
@@ -111,7 +111,7 @@ def a_real_model() -> str:
     return (
         f"{min(hours):.1f} to {max(hours):.1f} hours on one core, its accuracy at temperature 1 on "
         "sums, differences and products that it was never trained on rises from "
-        f"{sampled[0]} to {sampled[1]} % (three seeds, {min(ends):.1f} to {max(ends):.1f}; with "
+        f"{sampled[0]} to {sampled[1]}% (three seeds, {min(ends):.1f} to {max(ends):.1f}; with "
         f"greedy decoding from {greedy[0]} to {greedy[1]}; the best of {words} settings"
     )
 
@@ -119,7 +119,7 @@ def a_real_model() -> str:
 def four_examples() -> str:
     (row,) = rows_of("studies/experiment.csv", stage="untrained")
     in_steps, alone = (100 * float(row[name]) for name in ("fresh", "fresh_answer_only"))
-    return f"{in_steps:.0f} % in steps, {alone:.0f} % with the answer alone"
+    return f"{in_steps:.0f}% in steps, {alone:.0f}% with the answer alone"
 
 
 def more_solutions() -> str:
@@ -128,7 +128,7 @@ def more_solutions() -> str:
     better = [f"{100 * float(row['fresh']):.0f}" for row in rates if row["seed"] in "12"]
     behind = {f"{100 * float(row['fresh']):.0f}" for row in grpo if row["seed"] in "12"}
     assert len(behind) == 1
-    return f"they reach {better[0]} and {better[1]} %, and GRPO {behind.pop()} (two seeds)"
+    return f"they reach {better[0]} and {better[1]}%, and GRPO {behind.pop()} (two seeds)"
 
 
 def short_questions() -> str:
@@ -141,20 +141,20 @@ def short_questions() -> str:
         f"{100 * sum(numbers(rows, 'correct')) / sum(numbers(rows, 'asked')):.1f}"
         for rows in (mixed, plain)
     ]
-    return f"({means[0]} % instead of {means[1]} %, each the mean of three seeds)"
+    return f"({means[0]}% instead of {means[1]}%, each the mean of three seeds)"
 
 
 def products() -> str:
     asked = rows_of("studies/first_questions.csv", model="the quickstart", problems="a * b")
     shares = sorted(2 * int(row["correct"]) for row in asked)
-    return "After the quickstart it solves {}, {} or {} %, depending on the seed".format(*shares)
+    return "After the quickstart it solves {}, {} or {}%, depending on the seed".format(*shares)
 
 
 def begun(page: str) -> str:
     rows = text_of("checkpoints/tiny-base/README.md")
     share = rows.split("greedy accuracy, solution begun for the model | ")[1].split(" %")[0]
     said = f'"Let\'s see."{"," if page == "README.md" else " and"} the untrained model '
-    return said + f"{'already ' * (page == 'README.md')}solves {float(share):.1f} %"
+    return said + f"{'already ' * (page == 'README.md')}solves {float(share):.1f}%"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_sentence_has_the_numbers_of_its_file(page, sentence):
         (CH08, "it is nothing"),
         (CH07, "that adds up"),  # the laboratory did not separate it from another reason
         (CH06, "a little over an hour on one core"),
-        ("README.md", "4 to 7 %"),  # of other problems than the 49 and 64 %
+        ("README.md", "4 to 7%"),  # of other problems than the 49 and 64%
     ],
 )
 def test_what_no_file_shows_is_not_said(page, words):

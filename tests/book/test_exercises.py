@@ -1,6 +1,7 @@
 """Exercises: stubs that fail, checks that notice a mistake, solutions with the same checks."""
 
 import json
+import re
 
 import pytest
 
@@ -50,7 +51,12 @@ MISTAKES = {
     "    whole = gaps.mean().exp().item()\n"
     "    return gaps.exp().clamp(max=cap), min(whole, cap), whole if whole <= cap else 0.0",
     "8-9": "def my_family():\n    return word_problems.Family('x', *[['{a}'] * 2] * 7)",
-    "8-10": "def plan():\n    return 8, 1e-4",
+    "8-10": "def choose_and_report(accuracy, rates, held_back, test):\n"
+    "    gains = {lr: [accuracy(lr, seed, test) - accuracy(rates[0], seed, test)\n"
+    "                  for seed in (0, 1, 2)] for lr in rates}\n"
+    "    best = max(gains, key=lambda lr: sum(gains[lr]))\n"
+    "    mean = sum(gains[best]) / 3\n"
+    "    return best, mean, math.sqrt(sum((g - mean)**2 for g in gains[best]) / 6)",
 }
 # A mask that ends with the first 0, and so trains on padding where an answer was cut off.
 TO_THE_FIRST_ZERO = (
@@ -110,6 +116,15 @@ def test_a_mistake_is_noticed(number, mistake):
     )
     with pytest.raises(AssertionError):
         run(solutions["setup"]["source"], right, mistake, check)
+
+
+def test_each_task_of_the_short_notebook_has_a_solution():
+    tasks = cells(ROOT / "ch06/ch06_short.ipynb")["try-it"]["source"]
+    numbers = re.findall(r"^(\d)\. ", tasks, re.M)
+    solved = cells(ROOT / "ch06/ch06_solutions.ipynb")
+    assert numbers == ["1", "2", "3"]
+    for number in numbers:
+        assert {f"short-{number}{part}" for part in ("", "-solution", "-why")} <= set(solved)
 
 
 @pytest.mark.parametrize("path", RUN_BY_PYTEST, ids=lambda path: path.stem)
