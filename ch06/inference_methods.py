@@ -235,7 +235,7 @@ def storable(value):
 def method_report(result: EvalResult) -> str:
     """What a method achieved, and at what cost."""
     low, high = result.interval
-    rows = {"accuracy": f"{percent(result.accuracy)}  (95 % interval {percent_range(low, high)})"}
+    rows = {"accuracy": f"{percent(result.accuracy)}  (95% interval {percent_range(low, high)})"}
     if any(len(row["tries"]) > 1 for row in result.rows):
         rows["first try"] = percent(mean([row["tries"][0] for row in result.rows], "correct"))
         rows["some try"] = percent(some_try(result))
@@ -252,7 +252,7 @@ def some_try(result: EvalResult) -> float:
 def methods_table(results: dict[tuple[str, str], EvalResult]) -> str:
     """(model, method) -> accuracy against tokens, in Markdown."""
     lines = [
-        "| model | method | n | correct | 95 % interval | some try correct | tokens per problem |",
+        "| model | method | n | correct | 95% interval | some try correct | tokens per problem |",
         "|---|---|---|---|---|---|---|",
     ]
     for (model, method), result in results.items():

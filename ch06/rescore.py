@@ -31,7 +31,7 @@ class Rescored:
         low, high = wilson_interval(accuracy * problems, problems)
         lines = [
             f"  answers     {len(self.rows):,}, to {counted(problems, 'problem')}",
-            f"  accuracy    {percent(accuracy)}  (95 % interval {percent_range(low, high)})",
+            f"  accuracy    {percent(accuracy)}  (95% interval {percent_range(low, high)})",
             f"  changed     {counted(len(self.changed), 'verdict')}",
         ]
         for old, new in self.changed[:SHOWN]:

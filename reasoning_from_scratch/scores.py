@@ -36,7 +36,7 @@ class EvalResult:
     """What an evaluation measured; `rows` holds one dict per answer, by problem, then sample."""
 
     accuracy: float
-    interval: tuple[float, float]  # 95 %, Wilson
+    interval: tuple[float, float]  # 95%, Wilson
     pass_at: dict[int, float]
     majority: float | None  # None: by what the answers are judged, they cannot be compared
     mean_length: float
@@ -52,7 +52,7 @@ class EvalResult:
     def report(self) -> str:
         """The scores for people, one per line."""
         low, high = self.interval
-        rows = {"accuracy": f"{percent(self.accuracy)}  (95 % interval {percent_range(low, high)})"}
+        rows = {"accuracy": f"{percent(self.accuracy)}  (95% interval {percent_range(low, high)})"}
         samples = max(self.pass_at)
         if samples > 1:
             powers = {2**i for i in range(1, samples.bit_length())} | {samples}
@@ -78,7 +78,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def wilson_interval(correct: float, total: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's score interval for a share; z = 1.96 gives 95 %. Sane at 0 and at 1."""
+    """Wilson's score interval for a share; z = 1.96 gives 95%. Sane at 0 and at 1."""
     share = correct / total
     middle = share + z**2 / (2 * total)
     half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))

@@ -88,18 +88,18 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(share: float) -> str:
-    """94.0 %: one digit and a space, everywhere. What is more than nothing is never 0.0 %."""
-    return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
+    """94.0%: one digit, everywhere. What is more than nothing is never 0.0%."""
+    return "< 0.1%" if 0 < share < 0.0005 else f"{100 * share:.1f}%"
 
 
 def percent_range(low: float, high: float) -> str:
-    """92.0 to 96.1 %: an interval."""
+    """92.0 to 96.1%: an interval."""
     return f"{100 * low:.1f} to {percent(high)}"
 
 
 def percent_error(share: float, error: float) -> str:
-    """60.0 ± 1.2 %; where there is no error, NaN, just 60.0 %."""
-    return percent(share) if math.isnan(error) else f"{100 * share:.1f} ± {100 * error:.1f} %"
+    """60.0 ± 1.2%; where there is no error, NaN, just 60.0%."""
+    return percent(share) if math.isnan(error) else f"{100 * share:.1f} ± {100 * error:.1f}%"
 
 
 def points(difference: float) -> str:

@@ -177,7 +177,7 @@ def draw_ratios(panel: Axes, ratios: Sequence[float], flat: tuple, sign: float) 
     heights = -sign * (0.15 + 0.35 * spread)
     shown = [min(ratio, 2.19) for ratio in ratios]
     panel.plot(shown, heights, "o", color=COLORS[1], ms=2.5, alpha=0.35, mew=0)
-    words = f"{len(ratios):,} tokens of a step, {100 * silent / len(ratios):.1f} % without gradient"
+    words = f"{len(ratios):,} tokens of a step, {100 * silent / len(ratios):.1f}% without gradient"
     panel.text(1.1, -0.64 * sign, words, ha="center", va="center", color=COLORS[1], fontsize=9)
 
 
@@ -313,7 +313,7 @@ def where_length_enters(short: int = 10, long: int = 40) -> Figure:
             share = (
                 length * weight / sum(n * w for n, w in zip((short, long), weights, strict=True))
             )
-            words = f"1/{1 / weight:.0f} each, {100 * share:.0f} % in total"
+            words = f"1/{1 / weight:.0f} each, {100 * share:.0f}% in total"
             middle = first + length / 2 - 0.5
             panel.text(middle, weight + 0.003, words, ha="center", va="bottom", fontsize=9)
             first += length + 5

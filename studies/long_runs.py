@@ -166,7 +166,7 @@ def against(rows: Sequence[Mapping[str, str]], arm: str, name: str) -> Effect:
 
 def differences(rows: Sequence[Mapping[str, str]]) -> str:
     """A table of each arm's difference from "no change", with the standard error; in bold where the
-    95 % interval excludes 0. With three seeds it reaches 4.3 standard errors to each side."""
+    95% interval excludes 0. With three seeds it reaches 4.3 standard errors to each side."""
     lines = [["against no change", *ENDS]]
     for arm in [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm != PLAIN]:
         cells = []

@@ -210,7 +210,7 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """What the 95 % interval of the difference lets us say."""
+        """What the 95% interval of the difference lets us say."""
         effect = self.effect
         if math.isnan(effect.half):
             return "too few seeds" if effect.seeds < 2 else "a run has no value"
@@ -263,7 +263,7 @@ def table(found: Sequence[Contrast]) -> str:
         lines = [line[1:] for line in lines]
     about = (
         "Each arm at its best rate. Differences seed by seed; s.e.: their standard error. Verdict: "
-        "whether the 95 % interval of the difference (Student's t) excludes 0, and on which side."
+        "whether the 95% interval of the difference (Student's t) excludes 0, and on which side."
     )
     return "\n".join([about, "", *aligned(lines), ""])
 

@@ -47,7 +47,7 @@ def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Seque
     for panel in middle:
         draw_rates(panel, {arm: rate_values(rows, name, arm, regime.chosen_by) for arm in arms})
         panel.set_ylabel(f"{regime.chosen_by} ({unit_of(regime.chosen_by)})", color=TEXT)
-    draw_forest(differences, decided, f"difference in {regime.outcome}, 95 % interval")
+    draw_forest(differences, decided, f"difference in {regime.outcome}, 95% interval")
     better = "left" if regime.lower_is_better else "right"
     differences.xaxis.set_major_locator(MaxNLocator(5))
     differences.set_title(f"better is to the {better}", color=TEXT, fontsize=10)

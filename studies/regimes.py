@@ -32,7 +32,7 @@ LONGER = {
     "steps": 30,
     "max_new_tokens": 224,
 }
-# The base model, on problems of six to eight steps: 2.8 % of its answers are correct (16 to each of
+# The base model, on problems of six to eight steps: 2.8% of its answers are correct (16 to each of
 # the first 299). Of a step's four groups, most have no correct answer, and some have one.
 RARE = {
     "model": "tiny-base",

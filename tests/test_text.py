@@ -26,10 +26,10 @@ def test_what_would_act_on_a_terminal_is_spelled_out():
 
 
 def test_shares():
-    shown = {0: "0.0 %", 0.0004: "< 0.1 %", 0.0005: "0.1 %", 1 / 3: "33.3 %", 1: "100.0 %"}
+    shown = {0: "0.0%", 0.0004: "< 0.1%", 0.0005: "0.1%", 1 / 3: "33.3%", 1: "100.0%"}
     assert {share: percent(share) for share in shown} == shown
-    assert percent_range(0.25, 1) == "25.0 to 100.0 %"
-    assert (percent_error(0.6, 0.0123), percent_error(0.6, math.nan)) == ("60.0 ± 1.2 %", "60.0 %")
+    assert percent_range(0.25, 1) == "25.0 to 100.0%"
+    assert (percent_error(0.6, 0.0123), percent_error(0.6, math.nan)) == ("60.0 ± 1.2%", "60.0%")
     assert (points(0.031), points(-0.031)) == ("+3.1", "-3.1")
 
 

@@ -80,7 +80,7 @@ function plot(place, { title, x: [x0, x1], y: [y0, y1], xlabel, curves, at, shar
     parts.push(`<line x1="${a}" y1="${b}" x2="${c}" y2="${d}" class="${kind}"/>`);
   for (const tick of ticks(y0, y1)) {
     line(left, sy(tick), W - right, sy(tick), tick === 0 ? "zero" : "axis");
-    parts.push(`<text x="${left - 4}" y="${sy(tick) + 4}" text-anchor="end">${shares ? `${Math.round(100 * tick)} %` : tick}</text>`);
+    parts.push(`<text x="${left - 4}" y="${sy(tick) + 4}" text-anchor="end">${shares ? `${Math.round(100 * tick)}%` : tick}</text>`);
   }
   for (const tick of ticks(x0, x1)) {
     parts.push(`<text x="${sx(tick)}" y="${H - bottom + 15}" text-anchor="middle">${tick}</text>`);

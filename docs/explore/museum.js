@@ -537,7 +537,7 @@ const MUSEUM = {
    "truth": "b",
    "repair": "eval_problems = museum.py:four_problems, repaired to eval_problems = tiny-test",
    "seen": [
-    "The test set was the training set: four problems, asked over and over. The repaired run differs only in its test set, which now has other problems. There the model gets to 77 % in ten steps and falls back to 68 %. It first learned to write solution steps, and then memorized these four problems. (How far it falls is luck: with two threads, which round their sums differently, it fell to 65 %, and another seed went only from 81 to 80 %.)",
+    "The test set was the training set: four problems, asked over and over. The repaired run differs only in its test set, which now has other problems. There the model gets to 77% in ten steps and falls back to 68%. It first learned to write solution steps, and then memorized these four problems. (How far it falls is luck: with two threads, which round their sums differently, it fell to 65%, and another seed went only from 81 to 80%.)",
     "With a separate test set the alarm reward_without_accuracy goes off: it compares the reward with held-out accuracy. In the leaking run it had nothing to compare, because the two were the same. A leak is seldom this obvious. A test problem that differs from a training problem only in its numbers is a leak as well, and so is one that appears on a page of the pre-training text. The signs are a result that is too good, an entropy near 0, and few groups left with a signal after so few steps."
    ],
    "sick": {

@@ -9,10 +9,10 @@ operations take the steps for models that neither knows, without a C compiler on
 enough memory on a GPU.
 
 In bfloat16, rounding shows in the answers. For small random models, the model's own logits differ
-from those in float64 by 0.3 to 0.6 % of their spread; decode.c's differ as much, but in other
+from those in float64 by 0.3 to 0.6% of their spread; decode.c's differ as much, but in other
 directions. Two tokens whose logits are closer than that may swap places, and the answer differs
-from there on. With either, about 70 % of the greedy answers of 60 tokens are the same as in
-float64, and 30 % of those sampled at temperature 1.
+from there on. With either, about 70% of the greedy answers of 60 tokens are the same as in
+float64, and 30% of those sampled at temperature 1.
 """
 
 import ctypes

@@ -52,7 +52,7 @@ def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
     rates = measured_rates(options, examples)
     if figure or len(options.model) > 1:
         for title, by_model in rates.items():
-            print(f"\npass@k on {title}, with 95 % intervals\n\n{pass_table(by_model)}")
+            print(f"\npass@k on {title}, with 95% intervals\n\n{pass_table(by_model)}")
     if figure:
         curves = {
             title: {name: curve(own) for name, own in by_model.items()}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-# Student's t: so many standard errors on each side hold 95 %, for 1, 2, 3, ... seeds less one.
+# Student's t: so many standard errors on each side hold 95%, for 1, 2, 3, ... seeds less one.
 # With few seeds the standard error is itself a guess, so the interval is wider than 1.96.
 T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
@@ -20,12 +20,12 @@ class Effect:
 
     @property
     def half(self) -> float:
-        """Half the width of its 95 % interval; nan for one seed."""
+        """Half the width of its 95% interval; nan for one seed."""
         return self.error * T95[min(self.seeds, len(T95) + 1) - 2] if self.seeds > 1 else math.nan
 
     @property
     def sure(self) -> bool:
-        """Whether the 95 % interval excludes 0."""
+        """Whether the 95% interval excludes 0."""
         return abs(self.mean) > self.half
 
 

@@ -15,7 +15,7 @@ BAND = 0.95
 
 @dataclass
 class Curve:
-    """A value for each k from 1 to K, and the ends of its 95 % band."""
+    """A value for each k from 1 to K, and the ends of its 95% band."""
 
     mean: list[float]
     low: list[float]

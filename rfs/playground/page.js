@@ -22,7 +22,7 @@ const duration = (seconds) => seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math
 // Two probabilities, with as many digits as it takes to tell them apart.
 const change = (was, is) => {
   const shown = [1, 2, 3, 4].map((digits) => [was, is].map((p) => (100 * p).toFixed(digits)));
-  return (shown.find(([a, b]) => a !== b) ?? shown[0]).map((p) => p + " %").join(" → ");
+  return (shown.find(([a, b]) => a !== b) ?? shown[0]).map((p) => p + "%").join(" → ");
 };
 const signed = (x, digits = 3) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
 const plural = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
@@ -650,7 +650,7 @@ function draw_curve(figure, points, steps, caption) {
   const x = (step) => 66 + (564 * (step + 0.5)) / steps, y = (share) => 210 - 190 * share;
   const grid = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
     svg("line", { class: "grid", x1: 66, x2: 630, y1: y(share), y2: y(share) }),
-    svg("text", { x: 60, y: y(share) + 4, "text-anchor": "end" }, `${100 * share} %`)]);
+    svg("text", { x: 60, y: y(share) + 4, "text-anchor": "end" }, `${100 * share}%`)]);
   const means = running_mean(points.map(({ correct }) => correct));
   const path = points.map(({ step }, i) => `${x(step).toFixed(1)},${y(means[i]).toFixed(1)}`).join(" ");
   const dots = points.map(({ step, correct }) => svg("circle", { class: "dots", cx: x(step), cy: y(correct), r: 3.5 }));

@@ -227,7 +227,7 @@ def _from_zero(panel: Axes) -> None:
 
 def percent_axis(panel: Axes) -> None:
     """Shares in percent, each tick with as few digits as it takes."""
-    panel.yaxis.set_major_formatter(lambda share, _: f"{round(100 * share, 6):g} %")
+    panel.yaxis.set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")
 
 
 def share_axis(panel: Axes) -> None:

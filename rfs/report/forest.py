@@ -21,7 +21,7 @@ UNSURE: dict[str, Any] = {"color": TEXT, "marker": "D", "markerfacecolor": COLOR
 
 
 def forest_plot(effects: Mapping[str, Effect], axis: str, path: str | Path) -> Path:
-    """A line per effect: its mean, and its 95 % interval. `axis` names the unit and the baseline of
+    """A line per effect: its mean, and its 95% interval. `axis` names the unit and the baseline of
     the differences."""
     figure = Figure(figsize=(8, 1.5 + 0.36 * len(effects)), layout="constrained")
     draw_forest(figure.subplots(), effects, axis)
@@ -54,5 +54,5 @@ def intervals_legend(figure: Figure) -> None:
     kinds = (("above 0", BETTER), ("below 0", WORSE), ("0 is possible", UNSURE))
     marks = [Line2D([], [], linestyle="", label=words, **look) for words, look in kinds]
     figure.legend(
-        handles=marks, loc="outside lower center", ncols=3, frameon=False, title="95 % interval"
+        handles=marks, loc="outside lower center", ncols=3, frameon=False, title="95% interval"
     )

@@ -130,7 +130,7 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
 
 
 def by_chance(before: dict, after: dict) -> float:
-    """How far accuracy is off by luck: half of the 95 % interval around the two results' mean."""
+    """How far accuracy is off by luck: half of the 95% interval around the two results' mean."""
     problems = min(row.get("eval_problems", math.inf) for row in (before, after))
     middle = (before["eval_acc"] + after["eval_acc"]) / 2
     return 2 * math.sqrt(max(0.0, middle * (1 - middle)) / problems)

@@ -6,7 +6,7 @@ from reasoning_from_scratch.text import shorten, visible
 
 SHOWN_ANSWER = 3000  # characters
 SHOWN_TRUTH = 300
-LEAST = 0.0005  # the lowest probability that is not shown as 0.0 %
+LEAST = 0.0005  # the lowest probability that is not shown as 0.0%
 
 
 @dataclass

@@ -111,7 +111,7 @@ def spoken_score(name: str, accuracy: float, problems: int) -> str:
     low, high = wilson_interval(accuracy * problems, problems)
     return (
         f"{percent(accuracy)} of {problems} problems of `{name}` "
-        f"(95 % interval {percent_range(low, high)})"
+        f"(95% interval {percent_range(low, high)})"
     )
 
 

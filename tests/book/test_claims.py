@@ -152,7 +152,7 @@ def products() -> str:
 
 def begun(page: str) -> str:
     rows = text_of("checkpoints/tiny-base/README.md")
-    share = rows.split("greedy accuracy, solution begun for the model | ")[1].split(" %")[0]
+    share = rows.split("greedy accuracy, solution begun for the model | ")[1].split("%")[0]
     said = f'"Let\'s see."{"," if page == "README.md" else " and"} the untrained model '
     return said + f"{'already ' * (page == 'README.md')}solves {float(share):.1f}%"
 

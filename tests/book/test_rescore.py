@@ -32,7 +32,7 @@ def test_a_file_of_an_evaluation(tmp_path):
     low, high = result.interval
     assert "24, to 8 problems" in again.report()
     assert (
-        f"{percent(result.accuracy)}  (95 % interval {percent_range(low, high)})" in again.report()
+        f"{percent(result.accuracy)}  (95% interval {percent_range(low, high)})" in again.report()
     )
 
 
@@ -49,7 +49,7 @@ def test_verdicts_that_changed_are_shown(tmp_path):
     assert "1: incorrect -> correct, '14/2' for '7'" in report
     assert "2: correct -> incorrect, '' for '7'" in report
     low, high = wilson_interval(3, 4)
-    assert f"75.0 %  (95 % interval {percent_range(low, high)})" in report
+    assert f"75.0%  (95% interval {percent_range(low, high)})" in report
     assert "changed     1 verdict\n" in rescore(path, "number_then_full").report()
 
 

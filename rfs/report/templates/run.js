@@ -145,7 +145,7 @@ function drawRiver() {
     names.push(svg("text", { class: "within", x, y: placeY(middle) + 4, "text-anchor": anchor }, text));
   });
   picture.append(...names);
-  for (const p of [0, 0.5, 1]) picture.append(svg("text", { x: L - 6, y: placeY(p) + 4, "text-anchor": "end" }, 100 * p + " %"));
+  for (const p of [0, 0.5, 1]) picture.append(svg("text", { x: L - 6, y: placeY(p) + 4, "text-anchor": "end" }, 100 * p + "%"));
   probes.steps.forEach((step, i) => {
     const every = Math.ceil((probes.steps.length * 70) / (W - L - R));
     if (i % every === 0) picture.append(svg("text", { x: placeX(i), y: H - 6, "text-anchor": i ? (placeX(i) > W - 24 ? "end" : "middle") : "start" }, String(step)));

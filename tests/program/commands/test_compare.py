@@ -244,9 +244,9 @@ def test_table_by_hand():
     assert text.index("| dapo") < text.index("| grpo")  # best first
     names = "recipe, lr, before, greedy, greedy vs grpo, rollouts, rollouts vs grpo"
     assert cells(text, "recipe") == [*names.split(", "), "tokens", "minutes"]  # all different
-    shares = ["60.0 ± 20.0 %", "+15.0 ± 5.0", "60.0 ± 10.0 %", "+25.0 ± 5.0"]
-    assert cells(text, "dapo") == ["dapo", "5e-05", "20.0 %", *shares, "200", "1.0"]
-    assert cells(text, "grpo")[2:7] == ["10.0 %", "40.0 %", "", "50.0 %", ""]
+    shares = ["60.0 ± 20.0%", "+15.0 ± 5.0", "60.0 ± 10.0%", "+25.0 ± 5.0"]
+    assert cells(text, "dapo") == ["dapo", "5e-05", "20.0%", *shares, "200", "1.0"]
+    assert cells(text, "grpo")[2:7] == ["10.0%", "40.0%", "", "50.0%", ""]
     printed = summary([alone, row], CompareOptions(recipes=("grpo", "dapo")))
     assert cells(printed, "dapo") == ["dapo", "5e-05", *shares[:3]]
     assert max(map(len, printed.splitlines())) <= 90
@@ -258,10 +258,10 @@ def test_table_by_hand():
 
 
 def test_noise_does_not_look_like_learning(tmp_path, monkeypatch):
-    """Two points on an axis from 4.4 to 6.0 % filled the picture."""
+    """Two points on an axis from 4.4 to 6.0% filled the picture."""
     saved = []
     monkeypatch.setattr(compare, "save_picture", lambda figure, path: saved.append(figure))
     plot_bands({"grpo": [run(0.044, 0.06), run(0.05, 0.045)]}, tmp_path)
     ((panel, _),) = (figure.axes for figure in saved)
     assert panel.get_ylim() == (0, 0.2)
-    assert panel.yaxis.get_major_formatter()(0.1) == "10 %"
+    assert panel.yaxis.get_major_formatter()(0.1) == "10%"

@@ -21,7 +21,7 @@ def measured(eval_step, accuracy):
         ([row(0, 0.25), row(1, 0.5)], "mean reward: 0.250 in the first step, 0.500 in the last"),
         (
             [row(0, None, **measured(0, 0.5)), row(1, None, **measured(2, 0.75))],
-            "correct answers to 8 problems: 50.0 % after 0 steps, 75.0 % after 2",
+            "correct answers to 8 problems: 50.0% after 0 steps, 75.0% after 2",
         ),
         ([row(0, None, **measured(0, 0.5)), row(1, None, **measured(2, None))], ""),
     ],

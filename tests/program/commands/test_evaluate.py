@@ -199,4 +199,4 @@ def test_the_player_plays_its_game(words, capsys):
     assert main(["evaluate", *words, "--limit", "16", "--device", "cpu"]) == 0
     out = capsys.readouterr().out
     player, share = ("tiny-player-grpo", 81.2) if "--model" in words else ("tiny-player", 50.0)
-    assert f"{player} on guess, 16 problems\n  accuracy        {share} %" in out
+    assert f"{player} on guess, 16 problems\n  accuracy        {share}%" in out

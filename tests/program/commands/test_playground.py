@@ -391,9 +391,9 @@ def test_a_share_is_shown_as_everywhere(page):
 
 
 def test_two_probabilities_are_told_apart(page):
-    """The learning rate is small: 76.5 % -> 76.5 % would look like no step at all."""
+    """The learning rate is small: 76.5% -> 76.5% would look like no step at all."""
     cases = [(0.765, 0.7652), (0.2, 0.4), (0.5, 0.5), (0, 1)]
-    shown = ["76.50 % → 76.52 %", "20.0 % → 40.0 %", "50.0 % → 50.0 %", "0.0 % → 100.0 %"]
+    shown = ["76.50% → 76.52%", "20.0% → 40.0%", "50.0% → 50.0%", "0.0% → 100.0%"]
     assert [page.run(f"change({was}, {now})") for was, now in cases] == shown
 
 
@@ -437,7 +437,7 @@ def test_training_in_the_page_tells_how_far_it_is_and_keeps_its_model(page):
     line = page.run("document.querySelector('#curve polyline').getAttribute('points')")
     ends = (210 - float(line.split(",")[-1])) / 190
     assert ends == pytest.approx(sum(shares[-5:]) / 5, abs=1e-3)  # not on the last step's luck
-    assert f"mean of the last 5: {100 * ends:.1f} %" in texts(page, "#curve-text")[0]
+    assert f"mean of the last 5: {100 * ends:.1f}%" in texts(page, "#curve-text")[0]
     assert re.search(
         r"Sampled at step 1: \d+ answer only.*; at step 10: ", texts(page, "#curve-text")[0]
     )

@@ -78,7 +78,7 @@ def test_the_final_evaluation_is_drawn_after_the_last_step(trained):
 def test_shares_are_in_percent(trained):
     drawn = panels(draw_runs([trained]))
     shown = {title: axes.yaxis.get_major_formatter()(0.5) for title, axes in drawn.items()}
-    assert shown["held-out accuracy"] == shown["groups with signal"] == "50 %"
+    assert shown["held-out accuracy"] == shown["groups with signal"] == "50%"
     assert "%" not in shown["reward"] + shown["answer length (tokens)"]
 
 

@@ -63,13 +63,13 @@ def half(problem, rollout):
 @pytest.mark.parametrize(
     "choose, can_work, words",
     [
-        (half, True, "Training can work: 100.0 % of groups"),
+        (half, True, "Training can work: 100.0% of groups"),
         (lambda p, r: half(p, r) if p % 5 == 0 else RIGHT, True, "slowly.*filter the problems"),
-        (lambda p, r: CUT if r < 5 else RIGHT, True, "62.5 % of answers are cut off"),
+        (lambda p, r: CUT if r < 5 else RIGHT, True, "62.5% of answers are cut off"),
         (lambda p, r: RIGHT, False, "little left to learn.*harder problems"),
         (lambda p, r: CUT, False, "cut off at 512 tokens.*--max-new-tokens"),
         (lambda p, r: CONTEXT_FULL, False, "fill the model's context.*shorter problems"),
-        (lambda p, r: UNREADABLE, False, "Only 0.0 % of answers.*boxed.*supervised training"),
+        (lambda p, r: UNREADABLE, False, "Only 0.0% of answers.*boxed.*supervised training"),
         (lambda p, r: WRONG, False, "too hard.*[Ee]asier problems"),
         (lambda p, r: RIGHT if p % 2 else WRONG, False, "always or never answered correctly"),
     ],
@@ -103,7 +103,7 @@ def test_the_figures(answers):
     assert found.cutoff_share == 0.0
     assert found.example == UNREADABLE
     table = preflight.figures_table(found)
-    for words in ("8 problems x 6 rollouts", "pass@1", "pass@6", "37.5 %", "groups with signal"):
+    for words in ("8 problems x 6 rollouts", "pass@1", "pass@6", "37.5%", "groups with signal"):
         assert words in table
 
 

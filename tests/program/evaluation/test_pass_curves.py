@@ -58,7 +58,7 @@ def test_a_difference_is_resampled_by_pairs():
     lines = pass_table({"a": base, "b": base + 0.05}).splitlines()
     assert lines[0] == "| k | a | b | b minus a |"
     assert lines[2].endswith("| +5.0 (+5.0 to +5.0) |")
-    assert lines[2].startswith("| 1 | 42.5 % (")
+    assert lines[2].startswith("| 1 | 42.5% (")
 
 
 @pytest.mark.parametrize(

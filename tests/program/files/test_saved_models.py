@@ -49,7 +49,7 @@ def test_the_best_of_equal_ones_the_latest(run):
     assert evaluations(run) == {0: 0.2, 1: 0.6, 2: 0.6, 3: 0.3, 4: 0.4}
     place, words = said(run)
     assert place == "000002" and f"taking {run}@000002" in words
-    assert "60.0 % held-out accuracy" in words
+    assert "60.0% held-out accuracy" in words
 
 
 def test_never_evaluated_the_last(run):
@@ -152,7 +152,7 @@ def test_every_command_takes_a_run(words, tiny_run, capsys, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: "")
     assert main([*words, "--model", str(tiny_run)]) in (0, 1)  # 1: preflight's verdict
     err = capsys.readouterr().err
-    assert f"taking {tiny_run}@000001" in err and "50.0 % held-out accuracy" in err
+    assert f"taking {tiny_run}@000001" in err and "50.0% held-out accuracy" in err
     assert main([*words, "--model", f"{tiny_run}@000002"]) in (0, 1)
     assert "taking" not in capsys.readouterr().err
     assert main([*words, "--model", f"{tiny_run}@000007"]) == 2

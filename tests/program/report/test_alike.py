@@ -20,10 +20,10 @@ from rfs.report.ways_picture import way_pictures
 from tests.conftest import ROOT
 from tests.program.report.written import metrics_line
 
-# What may stand before a percent sign: one digit and a space. Bounds of a legend and the name of an
+# What may stand before a percent sign: one digit, no space. Bounds of a legend and the name of an
 # interval are whole numbers, as are those of an axis.
 SHOWN = re.compile(r"[\d.–]+\s*%")
-ALIKE = re.compile(r"\d+\.\d[ \xa0]%|95 %")
+ALIKE = re.compile(r"\d+\.\d%|95%")
 LEGEND = re.compile(
     r'<p class="legend".*?</p>|<svg.*?</svg>|<style.*?</style>|<script.*?</script>', re.S
 )
@@ -66,21 +66,19 @@ def test_every_share_on_a_page_has_one_digit(pages):
     }
     assert {name: found for name, found in faults.items() if found} == {}
     assert unlike(texts["report.html"]) == []
-    assert "33.3 %" in texts["report.html"] and "50.0\xa0%" in texts["report.html"]
+    assert "33.3%" in texts["report.html"] and "50.0%" in texts["report.html"]
 
 
 def test_a_chart_of_shares_is_in_percent(pages):
     report = pages["report.html"]
     labels = dict(re.findall(r'aria-label="(\w[\w ]*)\. ([^"]*)"', report))
-    assert labels["Groups"].startswith(
-        "mixed: 62.5 % at step 1, 62.5 % at step 4; all good: 25.0 %"
-    )
-    assert labels["Clip fraction"] == "clipped: 1.2 % at step 1, 1.2 % at step 4"
-    assert "training: 33.3 % at step 1" in labels["Accuracy"]
+    assert labels["Groups"].startswith("mixed: 62.5% at step 1, 62.5% at step 4; all good: 25.0%")
+    assert labels["Clip fraction"] == "clipped: 1.2% at step 1, 1.2% at step 4"
+    assert "training: 33.3% at step 1" in labels["Accuracy"]
     assert labels["Reward"] == "total: 0 at step 1, 0.3 at step 4"  # no share
     for title, percents in (("Groups", True), ("Accuracy", True), ("Reward", False)):
         (svg,) = re.findall(rf'<svg role="img" aria-label="{title}\..*?</svg>', report, re.S)
-        assert bool(re.search(r">\d+ %<", svg)) == percents, title
+        assert bool(re.search(r">\d+%<", svg)) == percents, title
 
 
 def test_what_judges_has_the_color_of_its_verdict(pages):
@@ -105,7 +103,7 @@ def test_the_styles_of_answer_take_the_pages_colors():
     answers = [Answered(1, way, True, 5, step) for step in range(1, 9) for way in WAYS]
     ((_, svg), *_) = way_pictures(ways_over_time(answers))
     assert HEX.findall(svg) == [] and "var(--w0)" in svg and "var(--w3)" in svg
-    assert unlike(re.search('aria-label="([^"]*)"', svg)[1]) == [] and "25.0 % at the end" in svg
+    assert unlike(re.search('aria-label="([^"]*)"', svg)[1]) == [] and "25.0% at the end" in svg
     assert first_and_last(answers)[0][1]["full"].share == 0.25
 
 
@@ -120,7 +118,7 @@ def test_colors_are_written_down_in_one_file(folder):
 def test_shares_are_written_in_one_place():
     """ch03.py prints what the published book's does."""
     files = [*(ROOT / "rfs").rglob("*.py"), *(ROOT / "reasoning_from_scratch").rglob("*.py")]
-    own = re.compile(r"\.\d%\}|f\} %")
+    own = re.compile(r"\.\d%\}|f\}%")
     found = {path.name for path in files if own.search(path.read_text("utf-8"))}
     assert found == {"ch03.py", "text.py"}
 
@@ -175,16 +173,16 @@ MEASURED = {"eval_problems": 8, "eval_step": 4, "before/eval_step": 0, "before/e
 @pytest.mark.parametrize(
     "text, has",
     [
-        (evaluation_report(), "33.3 %  (95 % interval"),
-        (preflight_tables(), "37.5 %"),
-        (comparison(), "60.0 ± 1.2 %"),
+        (evaluation_report(), "33.3%  (95% interval"),
+        (preflight_tables(), "37.5%"),
+        (comparison(), "60.0 ± 1.2%"),
         (alarm(), "fell by 80.0 points"),
-        (curves(), "37.5 % (25.0 to 50.0 %)+37.5 (+25.0 to +50.0)"),
+        (curves(), "37.5% (25.0 to 50.0%)+37.5 (+25.0 to +50.0)"),
         (
             progress_line(LAST),
-            "reward 0.412  correct 33.3 %  tokens 7.2  mixed 50.0 %  eval 98.8 %",
+            "reward 0.412  correct 33.3%  tokens 7.2  mixed 50.0%  eval 98.8%",
         ),
-        (before_and_after([LAST | MEASURED]), "25.0 % after 0 steps, 98.8 % after 4"),
+        (before_and_after([LAST | MEASURED]), "25.0% after 0 steps, 98.8% after 4"),
     ],
     ids="evaluate preflight compare alarm pass progress ending".split(),
 )

@@ -26,4 +26,4 @@ def test_pass_at_k_counts_problems_with_any_right_answer(tmp_path):
     (row,) = eval_rows(read_run(tmp_path))
     assert (row.samples, row.problems) == (4, 3)
     assert (row.accuracy, row.solved) == pytest.approx((4 / 12, 2 / 3))
-    assert "@4: 66.7\xa0%" in write_run_report(tmp_path).read_text("utf-8")
+    assert "@4: 66.7%" in write_run_report(tmp_path).read_text("utf-8")

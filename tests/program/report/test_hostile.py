@@ -27,7 +27,7 @@ HOSTILE = {
     "style": "<link rel=stylesheet href=/leak-link><style>@import url(/leak-import)</style>",
     "link": f'<a href="javascript:{RUN}" autofocus onfocus="{RUN}">x</a>',
     "comment": "<!-- <![CDATA[ ]]> --> <?php ?> </div></main></body></html>",
-    "template": "{{ 7 * 191 }} {% raw %} {{ ''.__class__ }} ${7*191} %s %(x)s",
+    "template": "{{ 7 * 191 }} {% raw %} {{ ''.__class__ }} ${7*191}%s %(x)s",
     "entity": "&lt;b&gt; &#x3c;script&#x3e; \\u003cscript\\u003e",
     "surrogate": "\ud83d alone, \udfff\ud800 reversed",
     "ansi": "\x1b[2J\x1b[31mred\x1b]0;owned\x07\x9b5A\x08\x7f\r gone",

@@ -23,7 +23,7 @@ def test_progress_in_a_pipe_is_one_line_per_step(capsys):
     progress.show(ROW)
     out = capsys.readouterr().out
     assert out.startswith(
-        "step 2/4  reward 0.500  correct 25.0 %  tokens 7.4  mixed 100.0 %  left 0:0"
+        "step 2/4  reward 0.500  correct 25.0%  tokens 7.4  mixed 100.0%  left 0:0"
     )
     assert out.count("\n") == 1
 

@@ -26,7 +26,7 @@ def test_the_report_shows_all_of_it(run):
     html = write_run_report(run).read_text("utf-8")
     text = re.sub(r"<(script|style)[^>]*>.*?</\1>|<[^>]+>", " ", html, flags=re.S)
     text = re.sub(r"\s+", " ", text)
-    evaluated = "Problem 3?", "after step", "test, after 4", "25.0 %", "4.6 to 69.9 %"
+    evaluated = "Problem 3?", "after step", "test, after 4", "25.0%", "4.6 to 69.9%"
     headings = "Most improved", "Still failing", "Best", "Worst", "Gradient norm"
     # "step 4 reward": of the best and worst of the last steps
     for words in ("grpo on tiny", "4 of 4 steps", "step 4 reward", *headings, *evaluated):

@@ -21,7 +21,7 @@ def test_the_card_of_a_save(run, tmp_path):
     assert text.startswith("---\nlibrary_name: transformers\n") and "base_model" not in text
     assert "# run, after 6 of 6 steps" in text and "It started from `tiny-toy-" in text
     assert f"Held-out accuracy: {percent(accuracy)} of 8 problems of" in text
-    assert "95 % interval" in text
+    assert "95% interval" in text
     assert "rfs train --recipe grpo --model tiny-toy-" in text and str(tmp_path) not in text
     assert "not measured at this step" in model_card(RunConfig(steps=9), "mine", 3, 24, {})
 
