@@ -35,12 +35,14 @@ many answers were correct, and gsm8k_answers.json has twenty test problems, chos
 what each model answers. A finished arm is not repeated; an interrupted one continues from its last
 save: give the same command again.
 
-No arm has run to its end yet. gsm8k_first_steps.csv has the first steps of grpo with seed 3, three
-times, on one core beside other programs, before they were interrupted. With 16 problems a step, in
-21 and 22 steps, mean rewards of each seven were 0.08, 0.09, 0.17 and 0.09, 0.13, 0.22, after 16.5%
-with greedy decoding on the problems that were held back. With 8 problems, in 18 steps, they were
-0.07, 0.10, 0.09 for each six, and answers grew from 125 to 156 tokens: with so few groups of mixed
-rewards (a third of the eight) a step follows chance. So 16 is the default.
+So far gsm8k.csv has one row, the untrained model with the prompt that is trained with, on the
+problems that were held back; no arm has run to its end yet. gsm8k_first_steps.csv has the first
+steps of grpo with seed 3, three times, on one core beside other programs, before they were
+interrupted. With 16 problems a step, in 21 and 22 steps, mean rewards of each seven were 0.08,
+0.09, 0.17 and 0.09, 0.13, 0.22, after 16.5% with greedy decoding on the problems that were held
+back. With 8 problems, in 18 steps, they were 0.07, 0.10, 0.09 for each six, and answers grew from
+125 to 156 tokens: with so few groups of mixed rewards (a third of the eight) a step follows chance.
+So 16 is the default.
 
 The weights are those of Qwen's own 4-bit file, computed with in bfloat16 where the processor
 multiplies that. Each prompt is put into the model's chat template, except where the name says
