@@ -1243,10 +1243,11 @@ static void share(void (*work)(void *), void *on, atomic_long *threads, int64_t 
 
 /* ---- The gradient of attention, for a training pass ---- */
 
-/* Both (heads * queries, keys): scores = q k^T / sqrt(size) becomes p = softmax(scores), and what
-   arrives at p becomes what arrives at the scores. Query t of each head sees start + t + 1 keys. */
+/* Both (lines, keys), a line for each query of each head: scores = q k^T / sqrt(size) becomes
+   p = softmax(scores), and what arrives at p becomes what arrives at the scores. Query t of each
+   head sees start + t + 1 keys. */
 typedef struct {
-    int64_t heads, queries, keys, start, threads;
+    int64_t lines, queries, keys, start, threads;
     double scale; /* 1 / sqrt(size) */
     Number *scores, *gradients;
 } Softening;
@@ -1304,9 +1305,9 @@ static void soften_lines(void *argument) {
     const Softening *s = all->of;
     float *p = (float *)(all->scratch + atomic_fetch_add(&all->begun, 1) * all->each);
     float *gradient = p + s->keys + LANES;
-    int64_t lines = s->heads * s->queries, some = 32;
-    for (int64_t first; (first = some * atomic_fetch_add(&all->next, 1)) < lines;)
-        for (int64_t i = first; i < first + some && i < lines; i++) {
+    int64_t some = 32;
+    for (int64_t first; (first = some * atomic_fetch_add(&all->next, 1)) < s->lines;)
+        for (int64_t i = first; i < first + some && i < s->lines; i++) {
             int64_t seen = s->start + i % s->queries + 1;
             soften_line(s, s->scores + i * s->keys, s->gradients + i * s->keys,
                         seen < s->keys ? seen : s->keys, p, gradient);

@@ -294,7 +294,7 @@ class Drawing(ctypes.Structure):
 
 class Softening(ctypes.Structure):
     _fields_ = [
-        *_fields("integers", "heads queries keys start threads"),
+        *_fields("integers", "lines queries keys start threads"),
         *_fields("numbers", "scale"),
         *_fields("pointers", "scores gradients"),
     ]

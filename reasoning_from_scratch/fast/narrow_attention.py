@@ -12,11 +12,11 @@ import ctypes
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from reasoning_from_scratch.fast.decoding import Softening, load_library
+from reasoning_from_scratch.qwen3 import attention
 
 MOST_QUERIES = 192  # at a time: their scores stay in the processor's cache
 
@@ -26,28 +26,21 @@ def has_own_backward(queries: Tensor) -> bool:
     return narrow and queries.requires_grad and load_library(queries.dtype) is not None
 
 
-def narrow_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, starts: list[int]
-) -> Tensor:
-    """qwen3.attention of rows in which query t sees the first starts[row] + t + 1 keys."""
-    found = NarrowAttention.apply(queries, keys, values, mask, starts)
-    return found.transpose(1, 2).flatten(2)
-
-
 class NarrowAttention(torch.autograd.Function):
+    """qwen3.attention of rows in which query t sees the first starts[row] + t + 1 keys."""
+
     @staticmethod
     def forward(ctx, queries, keys, values, mask, starts):
         ctx.save_for_backward(queries, keys, values)
         ctx.starts = starts
-        return F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
-        )  # (b, heads, T, hd)
+        return attention(queries, keys, values, mask)  # (b, T, heads * hd)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
         queries, keys, values = ctx.saved_tensors
         groups, length = keys.shape[1], queries.shape[2]
+        grad = grad.unflatten(-1, (queries.shape[1], -1)).transpose(1, 2)  # (b, heads, T, hd)
         together = math.ceil(length / math.ceil(length / MOST_QUERIES))
         # In memory (b, T, heads, hd), as these are: what comes next reads them so.
         to_queries = torch.empty_like(queries.transpose(1, 2)).transpose(1, 2)
@@ -82,7 +75,7 @@ def soften(scores: Tensor, gradients: Tensor, queries: int, start: int, size: in
     library = load_library(scores.dtype)
     groups, lines, seen = scores.shape
     softening = Softening(
-        groups * lines // queries,
+        groups * lines,
         queries,
         seen,
         start,

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from reasoning_from_scratch.fast.memory import keep_freed_memory
-from reasoning_from_scratch.fast.narrow_attention import has_own_backward, narrow_attention
+from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_own_backward
 from reasoning_from_scratch.fast.neighbors import mind_neighbors
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
@@ -223,7 +223,7 @@ class PackedPlan(NamedTuple):
             q, kv = (x.unflatten(-1, (-1, head_dim)).transpose(1, 2) for x in rows)
             k, v = kv.split(groups, dim=1)  # (b, groups, S, head_dim)
             if has_own_backward(q):
-                found = narrow_attention(q, k, v, call.mask, call.starts)
+                found = NarrowAttention.apply(q, k, v, call.mask, call.starts)
             else:
                 found = attention(q, k, v, call.mask)
             results.append(found.flatten(0, 1))  # (b * T, heads * head_dim)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from reasoning_from_scratch.fast import narrow_attention as own
 from reasoning_from_scratch.fast.decoding import load_library
-from reasoning_from_scratch.fast.narrow_attention import has_own_backward, narrow_attention
+from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_own_backward
 
 needs_compiler = pytest.mark.skipif(
     load_library(torch.bfloat16) is None, reason="this machine has no C compiler"
@@ -55,7 +55,7 @@ def test_gradients_are_as_near_to_float64_as_torchs(
         [x.detach().to(dtype).requires_grad_() for x in inputs]
         for dtype in (torch.bfloat16, torch.bfloat16, torch.float64)
     )
-    found = narrow_attention(*ours, mask if any(starts) else None, starts)
+    found = NarrowAttention.apply(*ours, mask if any(starts) else None, starts)
     assert torch.equal(found, torchs(*theirs, mask))
     wanted = torch.autograd.grad(torchs(*exact, mask), exact, grad.double())
     by_torch = torch.autograd.grad(torchs(*theirs, mask), theirs, grad)
