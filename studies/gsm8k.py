@@ -287,7 +287,7 @@ def practice(trial: Trial, prompt: str, **changes: Any) -> dict[str, Any]:
         stop="\\n", max_new_tokens=LONGEST, problems_per_step=options.problems_per_step,
         rollouts=8, steps=options.steps, seed=trial.seed, lora_rank=8, lr=trial.lr,
         preflight=False, eval_every=options.eval_every, eval_limit=questions.HELD_BACK,
-        micro_batch_tokens=options.micro_batch_tokens, rolling_every=5,
+        micro_batch_tokens=options.micro_batch_tokens, sample_rows=128, rolling_every=5,
     ) | changes  # fmt: skip
 
 

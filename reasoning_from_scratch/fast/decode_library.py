@@ -1,4 +1,5 @@
-"""decode.c as a library: compiled if there is a C compiler here, and kept in the user's cache."""
+"""decode.c and training.c as a library: compiled if there is a C compiler here, and kept in the
+user's cache."""
 
 import ctypes
 import hashlib
@@ -13,7 +14,9 @@ import torch
 
 from reasoning_from_scratch.files.disk import replacing, user_cache
 
-SOURCE = Path(__file__).with_name("decode.c")
+FOLDER = Path(__file__).parent
+SOURCE = FOLDER / "decode.c"
+OTHERS = (FOLDER / "training.c", FOLDER / "numbers.h")
 PORTABLE = ["-O3", "-std=gnu11"]
 
 
@@ -44,7 +47,8 @@ def kept_library(
     once in its number format and once in 8 bits."""
     command = [*compiler(), *FLAGS, *FORMATS[dtype]]
     # Its logits were compared with those of this torch, so another version compares again.
-    made_from = [SOURCE.read_text(), shlex.join(command), processor(), torch.__version__]
+    texts = [file.read_text() for file in (SOURCE, *OTHERS)]
+    made_from = [*texts, shlex.join(command), processor(), torch.__version__]
     name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:16]
     path = cache_folder() / f"decode-{name}.so"
     try:
@@ -76,7 +80,8 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def compile_to(library: Path, command: list[str]) -> None:
-    command = [*command, str(SOURCE), "-o", str(library), "-lm", "-lpthread"]
+    sources = [str(file) for file in (SOURCE, *OTHERS) if file.suffix == ".c"]
+    command = [*command, f"-I{FOLDER}", *sources, "-o", str(library), "-lm", "-lpthread"]
     try:
         subprocess.run(
             command,

@@ -292,11 +292,11 @@ class Drawing(ctypes.Structure):
     ]
 
 
-class Softening(ctypes.Structure):
+class Attention(ctypes.Structure):
     _fields_ = [
-        *_fields("integers", "lines queries keys start threads"),
+        *_fields("integers", "rows heads groups queries keys size threads"),
         *_fields("numbers", "scale"),
-        *_fields("pointers", "scores gradients"),
+        *_fields("pointers", "starts asked arriving known to_asked to_known"),
     ]
 
 

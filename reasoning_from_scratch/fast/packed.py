@@ -220,12 +220,12 @@ class PackedPlan(NamedTuple):
         results = []
         for call in self.calls:
             rows = call.queries.take(asked), call.keys.take(told)  # (b, T, ...), (b, S, ...)
-            q, kv = (x.unflatten(-1, (-1, head_dim)).transpose(1, 2) for x in rows)
-            k, v = kv.split(groups, dim=1)  # (b, groups, S, head_dim)
+            q, kv = (x.unflatten(-1, (-1, head_dim)) for x in rows)  # (b, T, heads, head_dim), ...
             if has_own_backward(q):
-                found = NarrowAttention.apply(q, k, v, call.mask, call.starts)
+                found = NarrowAttention.apply(q, kv, call.mask, call.starts)
             else:
-                found = attention(q, k, v, call.mask)
+                k, v = kv.transpose(1, 2).split(groups, dim=1)  # (b, groups, S, head_dim)
+                found = attention(q.transpose(1, 2), k, v, call.mask)
             results.append(found.flatten(0, 1))  # (b * T, heads * head_dim)
         return self.found.take(torch.cat(results))
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from reasoning_from_scratch.fast import narrow_attention as own
 from reasoning_from_scratch.fast.decoding import load_library
 from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_own_backward
 
@@ -14,9 +13,9 @@ needs_compiler = pytest.mark.skipif(
 INPUTS = "queries", "keys", "values"
 
 
-def rows_of(count, heads, length):
-    """(B, heads, T, hd), in memory (B, T, heads, hd), as the model makes them."""
-    return torch.randn(count, length, heads, 32).to(torch.bfloat16).transpose(1, 2)
+def rows_of(count, length, heads, size=32):
+    """(B, T, heads, hd), as the model makes them."""
+    return torch.randn(count, length, heads, size).to(torch.bfloat16)
 
 
 def visible(starts, queries, keys):
@@ -25,8 +24,10 @@ def visible(starts, queries, keys):
     return (torch.arange(keys) <= places[:, :, None])[:, None]
 
 
-def torchs(queries, keys, values, mask):
-    found = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
+def torchs(queries, known, mask):
+    q, kv = queries.transpose(1, 2), known.transpose(1, 2)
+    k, v = kv.chunk(2, dim=1)
+    found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
     return found.transpose(1, 2).flatten(2)
 
 
@@ -41,15 +42,12 @@ def torchs(queries, keys, values, mask):
         ([3, 300, 17], 50, 350),  # the shorter ones have padding behind them
     ],
 )
-@pytest.mark.parametrize("heads, groups", [(4, 4), (6, 2)])
-def test_gradients_are_as_near_to_float64_as_torchs(
-    starts, queries, keys, heads, groups, monkeypatch
-):
-    monkeypatch.setattr(own, "MOST_QUERIES", 64)
+@pytest.mark.parametrize("heads, groups, size", [(4, 4, 32), (6, 2, 64), (14, 2, 48), (3, 1, 6)])
+def test_gradients_are_as_near_to_float64_as_torchs(starts, queries, keys, heads, groups, size):
     torch.manual_seed(0)
     count = len(starts)
-    inputs = [rows_of(count, heads, queries), *(rows_of(count, groups, keys) for _ in range(2))]
-    grad = torch.randn(count, queries, heads * 32).to(torch.bfloat16)
+    inputs = rows_of(count, queries, heads, size), rows_of(count, keys, 2 * groups, size)
+    grad = torch.randn(count, queries, heads * size).to(torch.bfloat16)
     mask = visible(starts, queries, keys)
     ours, theirs, exact = (
         [x.detach().to(dtype).requires_grad_() for x in inputs]
@@ -57,9 +55,9 @@ def test_gradients_are_as_near_to_float64_as_torchs(
     )
     found = NarrowAttention.apply(*ours, mask if any(starts) else None, starts)
     assert torch.equal(found, torchs(*theirs, mask))
-    wanted = torch.autograd.grad(torchs(*exact, mask), exact, grad.double())
-    by_torch = torch.autograd.grad(torchs(*theirs, mask), theirs, grad)
-    by_us = torch.autograd.grad(found, ours, grad)
+    by_us = in_parts(torch.autograd.grad(found, ours, grad))
+    by_torch = in_parts(torch.autograd.grad(torchs(*theirs, mask), theirs, grad))
+    wanted = in_parts(torch.autograd.grad(torchs(*exact, mask), exact, grad.double()))
     for name, truth, near, this in zip(INPUTS, wanted, by_torch, by_us, strict=True):
         size = truth.norm() + 1e-6  # with a single key, the first two gradients are 0
         error, torchs_error = (this - truth).norm() / size, (near - truth).norm() / size
@@ -67,30 +65,37 @@ def test_gradients_are_as_near_to_float64_as_torchs(
         assert error < 0.01, name
 
 
+def in_parts(gradients):
+    """Those at queries, keys and values."""
+    queries, known = gradients
+    return queries, *known.chunk(2, dim=2)
+
+
 @needs_compiler
-def test_threads_do_not_change_a_bit():
+def test_threads_do_not_change_a_bit_nor_does_what_nobody_asked_for():
+    """Rows are computed alone, and lines at which no gradient arrives are skipped."""
     torch.manual_seed(0)
-    scores = torch.randn(2, 3 * 50, 90).to(torch.bfloat16)
-    before, found, threads = (
-        torch.randn(2, 3 * 50, 90).to(torch.bfloat16),
-        [],
-        torch.get_num_threads(),
-    )
+    queries, known = (rows_of(3, n, h).requires_grad_() for n, h in ((50, 6), (90, 4)))
+    grad, mask = torch.randn(3, 50, 6 * 32).to(torch.bfloat16), visible([40] * 3, 50, 90)
+    grad[1, 20:] = 0
+    threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 3):
             torch.set_num_threads(count)
-            found.append((scores.clone(), before.clone()))
-            own.soften(*found[-1], queries=50, start=40, size=32)
+            result = NarrowAttention.apply(queries, known, mask, [40] * 3)
+            found.append(torch.autograd.grad(result, (queries, known), grad))
     finally:
         torch.set_num_threads(threads)
     for one, three in zip(*found, strict=True):
         assert torch.equal(one, three)
-    assert found[0][0].sum(-1).float().allclose(torch.ones(()), atol=0.02)  # probabilities
+    to_queries, to_known = found[0]
+    assert to_queries[1, :20].any() and not to_queries[1, 20:].any()
+    assert to_known[1, :60].any() and not to_known[1, 60:].any()
 
 
 @needs_compiler
 def test_only_in_bfloat16_and_where_a_gradient_is_wanted():
-    some = rows_of(1, 2, 3)
+    some = rows_of(1, 3, 2)
     assert not has_own_backward(some)
     assert has_own_backward(some.clone().requires_grad_())
     assert not has_own_backward(some.float().requires_grad_())

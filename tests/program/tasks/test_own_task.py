@@ -195,7 +195,7 @@ def test_the_preflight_asks_your_verifier_too(tmp_path):
     settings = {"reward": f"{path}:reward", "steps": 1, "preflight": True}
     train(toy_config(tmp_path / "run", **settings), quiet=True, **toy_world(tmp_path))
     log = (tmp_path / "run" / "logs.log").read_text()
-    assert re.search(r"preflight: Training can work.* \d+\.\d % of groups have a signal", log)
+    assert re.search(r"preflight: Training can work.* \d+\.\d% of groups have a signal", log)
     broken = write(tmp_path, BROKEN, "broken.py")
     settings |= {"reward": f"{broken}:reward"}
     train(toy_config(tmp_path / "other", **settings), quiet=True, **toy_world(tmp_path))
