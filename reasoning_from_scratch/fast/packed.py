@@ -214,18 +214,17 @@ class PackedPlan(NamedTuple):
         """Queries (1, heads, N, head_dim), keys and values (1, kv groups, N, head_dim) ->
         (1, N, heads * head_dim). Each call gathers its rows from the packed tokens, and the
         results of all calls, one after the other, are gathered back."""
-        head_dim, groups = queries.shape[-1], keys.shape[1]
+        head_dim = queries.shape[-1]
         asked, *known = (x[0].transpose(0, 1).flatten(1) for x in (queries, keys, values))
         told = torch.cat(known, dim=1)  # (N, 2 groups * head_dim): gathered in one operation
         results = []
         for call in self.calls:
             rows = call.queries.take(asked), call.keys.take(told)  # (b, T, ...), (b, S, ...)
             q, kv = (x.unflatten(-1, (-1, head_dim)) for x in rows)  # (b, T, heads, head_dim), ...
-            if has_own_backward(q):
+            if q.dtype == torch.bfloat16 and has_own_backward(q):
                 found = NarrowAttention.apply(q, kv, call.mask, call.starts)
             else:
-                k, v = kv.transpose(1, 2).split(groups, dim=1)  # (b, groups, S, head_dim)
-                found = attention(q.transpose(1, 2), k, v, call.mask)
+                found = attention(q.transpose(1, 2), *kv.transpose(1, 2).chunk(2, dim=1), call.mask)
             results.append(found.flatten(0, 1))  # (b * T, heads * head_dim)
         return self.found.take(torch.cat(results))
 

@@ -290,7 +290,7 @@ static void attend_lines(const Attention *a, int64_t row, int64_t group, int64_t
             to_line[line][k] = narrow(desk->to_asked[k * LINES + line]);
 }
 
-static void attend(void *argument) {
+static void attend_groups(void *argument) {
     Attentions *all = argument;
     const Attention *a = all->of;
     Desk desk;
@@ -313,7 +313,7 @@ int attention_gradient(const Attention *attention) {
     Attentions all = {.of = attention, .each = set_desk(&desk, attention, NULL)};
     all.scratch = malloc(attention->threads * all.each);
     if (!all.scratch) return 1;
-    share(attend, &all, &all.threads, attention->threads);
+    share(attend_groups, &all, &all.threads, attention->threads);
     free(all.scratch);
     return 0;
 }

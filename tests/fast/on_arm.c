@@ -1,5 +1,5 @@
-/* Calls one function of decode.c on memory that test_arm.py has written to a file, and writes that
-   memory back. Compiled for another processor with -include decode.c.
+/* Calls one function of decode.c or training.c on memory that test_arm.py has written to a file, and writes that
+   memory back. Compiled for another processor with -include of both.
 
    The file: a Call, the places of `pointers` pointers, then `size` bytes of memory. Wherever a
    pointer should be, in the memory or among the arguments, Python has put a place in the memory. */
@@ -26,6 +26,9 @@ static int64_t called(const char *name, const int64_t *a) {
         pack_int8((const Number *)a[0], a[1], a[2], (uint8_t *)a[3], a[4], a[5]);
         return 0;
     }
+#ifdef BFLOAT16
+    if (!strcmp(name, "attention")) return attention_gradient((const Attention *)a[0]);
+#endif
     fprintf(stderr, "on_arm.c calls no function %s\n", name);
     exit(1);
 }

@@ -1,5 +1,5 @@
-"""decode.c for ARM's processors, cross-compiled and emulated by qemu: what test_decoding.py and
-test_draw.py ask of this processor's code, and the tokens that this processor draws.
+"""decode.c and training.c for ARM, cross-compiled and emulated by qemu: what the tests of decoding,
+of the draw and of attention ask of its code, and the tokens that this processor draws.
 
 A program for another processor cannot be loaded into Python. So `Emulated` stands in for the
 library: for each call it writes what the call's pointers point into to a file, runs on_arm.c on it,
@@ -17,9 +17,10 @@ import pytest
 import torch
 from small_model import FAMILIES_IN_C, drawn, read_prompts, several_steps
 
-from reasoning_from_scratch.fast import decoding
+from reasoning_from_scratch.fast import decoding, narrow_attention
 from reasoning_from_scratch.fast.decode_library import (
     FORMATS,
+    OTHERS,
     PORTABLE,
     SOURCE,
     TOLERANCE,
@@ -31,7 +32,7 @@ from reasoning_from_scratch.fast.decoding import (
     decoding_differences,
     load_library,
 )
-from tests.fast import test_decoding, test_draw
+from tests.fast import test_decoding, test_draw, test_narrow_attention
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 DRIVER = Path(__file__).with_name("on_arm.c")
@@ -131,6 +132,9 @@ class Emulated:
     def pack_int8(self, *arguments):
         self.pack(*arguments, name="pack_int8")
 
+    def attention_gradient(self, call):
+        return self.call("attention", call._obj)
+
     def decode(self, model, step):
         return self.call("decode", model._obj, step._obj)
 
@@ -166,7 +170,8 @@ def programs(tmp_path_factory):
     for name, (dtype, instructions, _) in PROCESSORS.items():
         found[name] = folder / name.replace(", ", "-")
         command = [COMPILER, *PORTABLE, f"-march={instructions}", *FORMATS[dtype], "-Wall"]
-        command += ["-Werror", "-static", "-include", str(SOURCE), str(DRIVER)]
+        included = [f"-include{file}" for file in (SOURCE, *OTHERS) if file.suffix == ".c"]
+        command += ["-Werror", "-static", *included, str(DRIVER)]
         subprocess.run([*command, "-o", str(found[name]), "-lm", "-lpthread"], check=True)
     return found
 
@@ -238,6 +243,12 @@ def test_in_8_bits_with_and_without_the_instruction(block, emulated, monkeypatch
         for library in (new, old)
     )
     assert torch.equal(found, plain)
+
+
+@pytest.mark.parametrize("name", BFLOAT16)
+def test_attentions_gradient(name, emulated, monkeypatch):
+    monkeypatch.setattr(narrow_attention, "load_library", lambda _: emulated(name))
+    test_narrow_attention.compare_gradients([3, 40], 20, 60, heads=6, groups=2, size=32)
 
 
 @pytest.mark.parametrize("settings", test_draw.SETTINGS.values(), ids=test_draw.SETTINGS)

@@ -31,6 +31,6 @@ print(anew, kept, held - resident())
 def test_freed_memory_is_used_again_and_given_back_before_it_is_counted():
     job = subprocess.run([sys.executable, "-c", JOB], capture_output=True, text=True, check=True)
     anew, kept, given_back = map(int, job.stdout.split())
-    # Where the system gives pages of 2 MiB, there are fewer of them; but never almost none.
-    assert kept < anew / 10
+    # Where the system gives pages of 2 MiB, there are fewer of them. One of the eight may be anew.
+    assert kept < anew / 4
     assert given_back > 60e6

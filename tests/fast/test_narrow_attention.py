@@ -1,11 +1,17 @@
 """Attention's own backward pass in bfloat16 is as near to float64 as torch's."""
 
+import platform
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from reasoning_from_scratch.fast import narrow_attention
+from reasoning_from_scratch.fast.decode_library import FLAGS
 from reasoning_from_scratch.fast.decoding import load_library
 from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_own_backward
+from tests.fast.test_decoding import compiled_with
 
 needs_compiler = pytest.mark.skipif(
     load_library(torch.bfloat16) is None, reason="this machine has no C compiler"
@@ -44,6 +50,20 @@ def torchs(queries, known, mask):
 )
 @pytest.mark.parametrize("heads, groups, size", [(4, 4, 32), (6, 2, 64), (14, 2, 48), (3, 1, 6)])
 def test_gradients_are_as_near_to_float64_as_torchs(starts, queries, keys, heads, groups, size):
+    compare_gradients(starts, queries, keys, heads, groups, size)
+
+
+@needs_compiler
+@pytest.mark.parametrize("instructions", ["haswell", "x86-64"])
+def test_on_processors_without_instructions_for_it(instructions, monkeypatch):
+    if platform.machine() != "x86_64" or load_library(torch.bfloat16).lanes() < 8:
+        pytest.skip("this processor cannot play those")
+    library = compiled_with(torch.bfloat16, *FLAGS, f"-march={instructions}")
+    monkeypatch.setattr(narrow_attention, "load_library", lambda _: library)
+    compare_gradients([3, 300, 17], queries=50, keys=350, heads=6, groups=2, size=64)
+
+
+def compare_gradients(starts, queries, keys, heads, groups, size):
     torch.manual_seed(0)
     count = len(starts)
     inputs = rows_of(count, queries, heads, size), rows_of(count, keys, 2 * groups, size)
@@ -94,8 +114,18 @@ def test_threads_do_not_change_a_bit_nor_does_what_nobody_asked_for():
 
 
 @needs_compiler
-def test_only_in_bfloat16_and_where_a_gradient_is_wanted():
+def test_only_where_a_gradient_is_wanted():
     some = rows_of(1, 3, 2)
     assert not has_own_backward(some)
     assert has_own_backward(some.clone().requires_grad_())
-    assert not has_own_backward(some.float().requires_grad_())
+
+
+@needs_compiler
+def test_not_if_it_differs_from_torch(monkeypatch, caplog):
+    """As it would after a compiler's mistake."""
+    broken = SimpleNamespace(attention_gradient=lambda call: 0)  # writes nothing
+    monkeypatch.setattr(narrow_attention, "load_library", lambda _: broken)
+    narrow_attention.agrees_with_torch.cache_clear()
+    assert not has_own_backward(rows_of(1, 3, 2).requires_grad_())
+    assert "training is slower with torch's attention" in caplog.text
+    narrow_attention.agrees_with_torch.cache_clear()
