@@ -31,9 +31,10 @@ Ground rules, written down before the first run:
 5. Every arm that was run is in the table.
 
 Each arm writes a row to the CSV file. Beside it, gsm8k_problems.csv says of every test problem how
-many answers were correct, and gsm8k_answers.json has twenty test problems, chosen at random, with
-what each model answers. A finished arm is not repeated; an interrupted one continues from its last
-save: give the same command again.
+many answers were correct, gsm8k_curves.csv has the steps of the runs that sample, and
+gsm8k_answers.json has twenty test problems, chosen at random, with what each model answers. A
+finished arm is not repeated; an interrupted one continues from its last save: give the same command
+again.
 
 So far gsm8k.csv has one row, the untrained model with the prompt that is trained with, on the
 problems that were held back; no arm has run to its end yet. gsm8k_first_steps.csv has the first
@@ -62,6 +63,7 @@ from answer_grader import get_last_boxed
 from reasoning_from_scratch.errors import UserError, check_names
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.problems import Problem, with_prompt
+from reasoning_from_scratch.text import read_lines
 from rfs.commands.cli import run_script
 from rfs.config import RunConfig
 from rfs.files.tables import read_table, replace_rows
@@ -71,7 +73,7 @@ from rfs.run.options import configure, resolved
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))
 import gsm8k_questions as questions  # noqa: E402
-from costs import forget_weights, run, run_for, saved  # noqa: E402
+from costs import cost, forget_weights, run, run_for, saved  # noqa: E402
 from gsm8k_lessons import check_teacher, collect, spent, write_lessons  # noqa: E402
 from gsm8k_questions import BEST, LONGEST, opened, prompt_in, spelled, split  # noqa: E402
 from gsm8k_table import prompt_table, table  # noqa: E402
@@ -107,6 +109,18 @@ COLUMNS = f"""
     test_sampled test_majority test_pass@1 test_pass@2 test_pass@4 test_pass@8 test_pass@16
     {" ".join(TRANSFER)} perplexity
 """.split()
+
+# Columns of the curves, and what a run's metrics call them.
+CURVE = {
+    "step": "step",
+    "reward": "env/all/reward/total",
+    "tokens": "env/all/ac_tokens_per_turn",
+    "cut_off": "env/all/cutoff_share",
+    "mixed": "env/all/by_group/frac_mixed",
+    "entropy": "optim/entropy",
+    "grad_norm": "optim/grad_norm",
+    "held_back": "eval_acc",
+}
 
 
 @dataclass
@@ -240,7 +254,22 @@ def trained(trial: Trial) -> None:
     for earlier in folder.glob("*/run"):  # what the last run began with
         forget_weights(earlier)
     this = named(options, trial.arm, str(trial.seed), f"{trial.lr:g}")
+    if curve := curve_of(folder / "run"):
+        replace_rows(beside(options, "curves.csv"), this, curve)
     report(options, this, prompt, folder, LONGEST, lambda: opened(saved(folder)), row, True)
+
+
+def curve_of(run: Path) -> list[dict[str, str]]:
+    """A row for each step of a run that samples: what CURVE names, as far as the step has it."""
+    rows = [row for row in read_lines(run / "metrics.jsonl") if CURVE["reward"] in row]
+    steps = [
+        {name: row.get(key) for name, key in CURVE.items()} | {"processor_seconds": cost([row])}
+        for row in rows
+    ]
+    return [
+        {name: "" if value is None else f"{value:.4g}" for name, value in step.items()}
+        for step in steps
+    ]
 
 
 def named(options: Options, arm: str, seed: str, lr: str) -> dict[str, str]:

@@ -99,7 +99,7 @@ def test_a_run_of_grpo_keeps_the_settings_that_it_began_with(data, tmp_path):
         recipe="grpo", model="qwen-0.5b", problems=f"{gsm8k.HERE}:problems", steps=100, seed=3,
         prompt="plain:prompt.txt", stop="\\n", max_new_tokens=200, problems_per_step=16,
         rollouts=8, lora_rank=8, lr=1e-4, preflight=False, eval_every=25, micro_batch_tokens=4096,
-        eval_limit=200, rolling_every=5,
+        eval_limit=200, sample_rows=128, rolling_every=5,
     )  # fmt: skip
 
 
@@ -122,6 +122,25 @@ def test_each_arm_is_a_row_and_is_not_repeated(all_arms):
     prompts = {path for path in written if path.suffix == ".txt"}  # written each time, the same
     for path in written.keys() - prompts:
         assert path.stat().st_mtime_ns == written[path]
+
+
+def test_each_run_of_rollouts_keeps_its_curve(all_arms):
+    rows = read_table(all_arms.out.with_name("rows_curves.csv"))
+    steps = {}
+    for row in rows:
+        steps.setdefault(row["arm"], []).append(row)
+    assert set(steps) == {
+        "grpo",
+        "format",
+        "half-trained",
+        "int8-rollouts",
+        "distilled-grpo",
+        "on-policy",
+    }
+    for row in steps["grpo"]:
+        assert 0 <= float(row["reward"]) <= 1 and float(row["tokens"]) > 0
+    assert [row["step"] for row in steps["grpo"]] == ["0", "1"]
+    assert steps["grpo"][0]["held_back"] and float(steps["grpo"][1]["processor_seconds"]) > 0
 
 
 def test_rivals_cost_what_grpo_costs_with_what_prepares_them(all_arms):
