@@ -17,14 +17,14 @@ def without_thousands_commas(number: str) -> str:
 
 
 def number_after_hashes(text: str) -> str | None:
-    found = NUMBER.search(text)
-    return found[1].replace(",", "") if found else None
+    match = NUMBER.search(text)
+    return match[1].replace(",", "") if match else None
 
 
 def expected_number(answer: str) -> str | None:
     """A problem's answer as written after ####; None if it cannot be, such as 1/2."""
-    found = TRUTH.fullmatch(without_thousands_commas(answer.strip()))
-    return found[1] if found else None
+    match = TRUTH.fullmatch(without_thousands_commas(answer.strip()))
+    return match[1] if match else None
 
 
 def gsm8k_reward(text: str, problem) -> float:

@@ -72,7 +72,7 @@ class Policy(LocalPolicy):
         rollouts: Sequence[Rollout],
         config: Loss,
         denominator: float,
-        found: list[Tensor] | None = None,
+        logprobs_into: list[Tensor] | None = None,
     ) -> list[Sums]:
         ours = self.config.train_temperature
         if isinstance(config, TrainConfig) and config.train_temperature != ours:
@@ -80,7 +80,7 @@ class Policy(LocalPolicy):
                 f"this policy computes log-probabilities at temperature {ours:g}, and the answers "
                 f"were sampled at {config.train_temperature:g}: Policy.load(MODEL, config)"
             )
-        return super().forward_backward(rollouts, config, denominator, found)
+        return super().forward_backward(rollouts, config, denominator, logprobs_into)
 
     def save(self, folder: str | Path) -> Path:
         """The weights in a folder that `load`, every command and transformers open."""

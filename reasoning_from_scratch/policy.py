@@ -142,14 +142,14 @@ class LocalPolicy:
     @torch.no_grad()
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """For each rollout, the log-probabilities of its response's tokens, (T,)."""
-        found: list[Tensor] = [torch.empty(0)] * len(rollouts)
+        all_logprobs: list[Tensor] = [torch.empty(0)] * len(rollouts)
         self.tried = None
         try:
             with self.full_model() as model:
                 for rows, batch in self.batches(rollouts):
                     logprobs = self.training_pass(model, batch, self.config.train_temperature)
-                    self.note(found, rollouts, rows, logprobs)
-            return found
+                    self.note(all_logprobs, rollouts, rows, logprobs)
+            return all_logprobs
         except torch.OutOfMemoryError:
             self.take_less()
         # Not self.logprobs: with several ranks, that would split up the rollouts a second time.
@@ -160,13 +160,13 @@ class LocalPolicy:
         rollouts: Sequence[Rollout],
         config: Loss,
         denominator: float,
-        found: list[Tensor] | None = None,
+        logprobs_into: list[Tensor] | None = None,
     ) -> list[Sums]:
         """Adds the gradient of these rollouts' loss. The loss is a sum over tokens, divided by
-        `denominator`, so the split into micro-batches does not matter. `found`, a list as long as
-        the rollouts, receives the log-probabilities that `logprobs` would return."""
+        `denominator`, so the split into micro-batches does not matter. `logprobs_into`, a
+        list as long as the rollouts, receives what `logprobs` would return."""
         self.check_trains()
-        call = rollouts, config, denominator, found
+        call = rollouts, config, denominator, logprobs_into
         try:
             sums = self.passes(*call)
         except torch.OutOfMemoryError:
@@ -188,7 +188,7 @@ class LocalPolicy:
         rollouts: Sequence[Rollout],
         config: Loss,
         denominator: float,
-        found: list[Tensor] | None = None,
+        logprobs_into: list[Tensor] | None = None,
     ) -> list[Sums]:
         """Stages 5 and 6, a micro-batch at a time."""
         all_sums: list[Sums] = []
@@ -200,8 +200,8 @@ class LocalPolicy:
             with self.optimizer.adding_up(self.model):
                 loss.backward()
             all_sums.append(sums)
-            if found is not None:
-                self.note(found, rollouts, rows, logprobs.detach())
+            if logprobs_into is not None:
+                self.note(logprobs_into, rollouts, rows, logprobs.detach())
         return all_sums
 
     @torch.no_grad()
@@ -285,7 +285,7 @@ class LocalPolicy:
 
     def note(
         self,
-        found: list[Tensor],
+        logprobs_into: list[Tensor],
         rollouts: Sequence[Rollout],
         rows: Sequence[int],
         logprobs: Tensor,
@@ -293,7 +293,7 @@ class LocalPolicy:
         """Store each response's log-probabilities (T,), from those of a micro-batch (B, T)."""
         for row, line in zip(rows, logprobs.cpu(), strict=True):
             start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
-            found[row] = line[start:end].clone()  # without keeping the whole batch alive
+            logprobs_into[row] = line[start:end].clone()  # without keeping the whole batch alive
 
     def take_less(self) -> None:
         """The last micro-batch did not fit. If sampling keeps memory, free that; otherwise make

@@ -299,17 +299,17 @@ def attention(queries, keys, values, mask=None):
     if length == 1:
         # The heads of a group become the rows of one matrix product, up to six times as fast.
         grouped = queries.unflatten(1, (groups, -1)).squeeze(3)  # (B, groups, heads each, hd)
-        found = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
-        return found.flatten(1)[:, None]
+        attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
+        return attended.flatten(1)[:, None]
     shared = queries.shape[1] != groups
     if shared and queries.is_cuda and (mask is not None or queries.dtype == torch.float32):
         # torch's kernels that store no scores can share keys only in bfloat16, without a mask.
         each, shared = queries.shape[1] // groups, False
         keys, values = keys.repeat_interleave(each, dim=1), values.repeat_interleave(each, dim=1)
-    found = F.scaled_dot_product_attention(
+    attended = F.scaled_dot_product_attention(
         queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=shared
     )
-    return found.transpose(1, 2).flatten(2)
+    return attended.transpose(1, 2).flatten(2)
 
 
 class GroupedQueryAttention(nn.Module):

@@ -366,18 +366,18 @@ class Kinds:
 
     def line(self, formula: Node, name: str) -> tuple | None:
         """Where a formula is zero and whether it rises, if its values lie on one line."""
-        bits, found = digits_for(formula), []
+        bits, points = digits_for(formula), []
         for x in POINTS[: ENOUGH + 2]:
             values = Values(self.equality.work, {name: x}, bits=bits)
             y = values.of(formula)
             if not is_real(y):
                 return None
-            found.append((x, y.real))
-        (x0, y0), (x1, y1) = found[:2]
+            points.append((x, y.real))
+        (x0, y0), (x1, y1) = points[:2]
         slope = minus(y1, y0) / (x1 - x0)
         on_line = (
             values.is_nothing(minus(y, y0 + slope * (x - x0)), max(values.size(y), values.size(y0)))
-            for x, y in found
+            for x, y in points
         )
         rising = order(y1, y0) * (1 if x1 > x0 else -1)
         if not rising or not all(on_line):

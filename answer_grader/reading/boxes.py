@@ -152,10 +152,10 @@ def last_number(text: str) -> str | None:
     if end == 0:
         return None
     start = max(0, end - 200)
-    found = None
+    last = None
     for match in NUMBER.finditer(text, start, end):
-        found = match.group()
-    return found
+        last = match.group()
+    return last
 
 
 def extract_final_candidate(text: str, fallback: str | None = "number_then_full") -> str:

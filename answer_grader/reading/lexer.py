@@ -92,10 +92,10 @@ class Lexer:
     # numbers and signs
 
     def number(self) -> None:
-        found = numeral(self.text, self.position, self.brackets > 0)
-        if found is None:
+        read = numeral(self.text, self.position, self.brackets > 0)
+        if read is None:
             return self.dots()
-        digits, self.position = found
+        digits, self.position = read
         self.tokens.add("num", digits)
 
     def dots(self) -> None:

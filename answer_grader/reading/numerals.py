@@ -96,10 +96,10 @@ def block_of(digits: str) -> tuple[str, str] | None:
 
 
 def from_dots(match: re.Match) -> str:
-    found = block_of(match[2])
-    if found is None:
+    digits_and_block = block_of(match[2])
+    if digits_and_block is None:
         raise Unparsed  # 3.14159... says that it is not exact, and not what it is
-    return as_fraction(match[1], *found)
+    return as_fraction(match[1], *digits_and_block)
 
 
 def spell_out_repeating(text: str) -> str:

@@ -21,15 +21,15 @@ class Node:
     @property
     def children(self) -> tuple["Node", ...]:
         """The nodes right below, in the order of the fields that hold them or tuples of them."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         fields: tuple[str, ...] = self.__match_args__  # of the node's own class
         for name in fields:
             value = getattr(self, name)
             if isinstance(value, Node):
-                found.append(value)
+                nodes.append(value)
             elif type(value) is tuple:
-                found += [item for item in value if isinstance(item, Node)]
-        return tuple(found)
+                nodes += [item for item in value if isinstance(item, Node)]
+        return tuple(nodes)
 
     def rebuilt(self, children: Sequence["Node"]) -> "Node":
         """The same node over other children."""

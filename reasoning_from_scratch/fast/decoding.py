@@ -220,8 +220,8 @@ class PromptPlan(NamedTuple):
         batch, _, length, _ = self.mask.shape
         rows = queries.new_zeros(batch, length, queries.shape[1], queries.shape[3])
         rows[self.real] = queries[0].transpose(0, 1)
-        found = attention(rows.transpose(1, 2), keys, values, self.mask)  # (B, T, heads * hd)
-        return found[self.real][None]
+        attended = attention(rows.transpose(1, 2), keys, values, self.mask)  # (B, T, heads * hd)
+        return attended[self.real][None]
 
 
 def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> PromptPlan:

@@ -262,8 +262,8 @@ def decode_block(x: Tensor, block: Block, keys: Tensor, values: Tensor, step: St
     keys[step.rows, :, step.slots] = key
     values[step.rows, :, step.slots] = value
     seen = keys[:, :, :width], values[:, :, :width]
-    found = attention(query[:, :, None], *seen, step.mask)[:, 0]  # (B, heads * head_dim)
-    x = block.out(found, onto=x)
+    attended = attention(query[:, :, None], *seen, step.mask)[:, 0]  # (B, heads * head_dim)
+    x = block.out(attended, onto=x)
     gate, up = block.gate_up(block.norm2(x)).chunk(2, dim=-1)
     return block.down(F.silu(gate) * up, onto=x)
 

@@ -222,10 +222,11 @@ class PackedPlan(NamedTuple):
             rows = call.queries.take(asked), call.keys.take(told)  # (b, T, ...), (b, S, ...)
             q, kv = (x.unflatten(-1, (-1, head_dim)) for x in rows)  # (b, T, heads, head_dim), ...
             if q.dtype == torch.bfloat16 and has_own_backward(q):
-                found = NarrowAttention.apply(q, kv, call.mask, call.starts)
+                attended = NarrowAttention.apply(q, kv, call.mask, call.starts)
             else:
-                found = attention(q.transpose(1, 2), *kv.transpose(1, 2).chunk(2, dim=1), call.mask)
-            results.append(found.flatten(0, 1))  # (b * T, heads * head_dim)
+                k, v = kv.transpose(1, 2).chunk(2, dim=1)  # (b, groups, S, head_dim)
+                attended = attention(q.transpose(1, 2), k, v, call.mask)
+            results.append(attended.flatten(0, 1))  # (b * T, heads * head_dim)
         return self.found.take(torch.cat(results))
 
 

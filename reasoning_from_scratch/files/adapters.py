@@ -34,10 +34,10 @@ def add_adapter(model: Qwen3Model, folder: Path, base: str) -> None:
     path = folder / ADAPTER_WEIGHTS
     halves: dict[str, dict[str, Tensor]] = {"A": {}, "B": {}}
     for name, tensor in load_state(path).items():
-        found = HALF.fullmatch(name)
-        if not found:
+        match = HALF.fullmatch(name)
+        if not match:
             raise UserError(f"{path} holds {name}, but only LoRA of linear layers is supported")
-        halves[found[2]][f"{found[1]}.weight"] = tensor
+        halves[match[2]][f"{match[1]}.weight"] = tensor
     if not halves["A"]:
         raise UserError(f"{path} has no tensors, so it would change nothing in {base}")
     lora_A, lora_B = (to_our_names(halves[letter]) for letter in "AB")

@@ -123,12 +123,12 @@ def qwen(name: str) -> Path:
     advice = f"or fetch {wanted.file} some other way and give it as --model"
     with told_of_the_hub(f"model {name}", advice):
         path = Path(hf_hub_download(wanted.repository, wanted.file))
-    found = path.stat().st_size, hashed(path)
-    if found != (wanted.size, wanted.sha256):
+    sha256 = hashed(path)
+    if (path.stat().st_size, sha256) != (wanted.size, wanted.sha256):
         path.resolve().unlink()  # the cache's copy
         path.unlink(missing_ok=True)
         raise UserError(
-            f"the hub sent another {wanted.file} than Qwen published (SHA-256 {found[1][:12]}, "
+            f"the hub sent another {wanted.file} than Qwen published (SHA-256 {sha256[:12]}, "
             f"expected {wanted.sha256[:12]}); it was deleted: try again"
         )
     return path

@@ -14,10 +14,11 @@ SHIPPED = (
     "tiny-base", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer",
     "tiny-player", "tiny-player-grpo",
 )  # fmt: skip
+SHIPPED_LORA = ("qwen-gsm8k",)  # what was trained; the model under it is fetched
 # Qwen3-0.6B: `instruct` is `reasoning` told not to think.
 PUBLISHED = {"base": "base", "reasoning": "reasoning", "instruct": "reasoning"}
 QWENS = ("qwen-0.5b", "qwen-1.5b")  # Qwen2.5-Coder-Instruct, in 4 bits
-MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED, "smollm2", *QWENS)
+MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED, "smollm2", *QWENS, *SHIPPED_LORA)
 KNOWN = (*MODEL_NAMES, "OWNER/NAME on the hub", "a folder", "a file")
 
 HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
@@ -39,10 +40,23 @@ def is_name(model: str | Path | None) -> bool:
     return str(model) in MODEL_NAMES or (is_hub_name(str(model)) and not Path(model).exists())
 
 
+def shipped_folder(name: str) -> Path:
+    """Of SHIPPED or SHIPPED_LORA."""
+    package = Path(__file__).parents[1]  # a wheel carries the folder in here, a checkout beside it
+    inside, beside = (place / "checkpoints" / name for place in (package, package.parent))
+    return inside if inside.exists() else beside
+
+
+def folder_named(model: str | Path) -> Path:
+    """The folder of what was trained here: LoRA that is shipped, or a path."""
+    name = str(model)
+    return shipped_folder(name) if name in SHIPPED_LORA else expanded(model)
+
+
 def base_of(model: str | Path) -> str | None:
     """The base model of a LoRA folder; None for anything else."""
-    config = expanded(model) / ADAPTER_CONFIG
-    if is_name(model) or not config.is_file():
+    config = folder_named(model) / ADAPTER_CONFIG
+    if (is_name(model) and str(model) not in SHIPPED_LORA) or not config.is_file():
         return None
     base = read_values(config).get("base_model_name_or_path")
     if not isinstance(base, str) or not is_there(base):

@@ -152,14 +152,14 @@ def checked_state(found: Any, path: Path) -> dict[str, Tensor]:
 
 def read_json(path: Path) -> dict:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path.parent} is not a model folder: it has no {path.name}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise UserError(f"{path} is not a JSON object with fields")
-    return found
+    return fields
 
 
 def save_state(state: Mapping[str, Tensor], path: str | Path) -> None:
@@ -283,8 +283,8 @@ def refuse_what_is_not_computed(
 
 
 def _fields(hf: Mapping, name: str) -> dict:
-    found = hf.get(name)
-    return found if isinstance(found, dict) else {}
+    value = hf.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _size(hf: Mapping, name: str, origin: str | Path) -> int:

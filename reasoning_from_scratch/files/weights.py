@@ -22,7 +22,9 @@ from reasoning_from_scratch.files.model_names import (
     SHIPPED,
     base_of,
     check_model_name,
+    folder_named,
     is_hub_name,
+    shipped_folder,
 )
 from reasoning_from_scratch.files.tensor_files import (
     NAMES,
@@ -36,7 +38,6 @@ from reasoning_from_scratch.files.tensor_files import (
 )
 from reasoning_from_scratch.problems import PROMPT_FILE, asked_of
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.text import expanded
 from reasoning_from_scratch.tokenizer import (
     END_OF_TURN,
     ModelTokenizer,
@@ -188,8 +189,8 @@ def _head_is_embedding(state: Mapping[str, Tensor]) -> bool:
 def _known_configs() -> list[dict]:
     """Shapes do not show the base of the rotary angles; these configurations know it."""
     sizes = [cfg for name, cfg in vars(qwen3).items() if name.startswith("QWEN_CONFIG_")]
-    folders = [shipped_checkpoint(name) for name in SHIPPED if _shipped_folder(name)]
-    return sizes + [config_from_hf(read_json(folder / "config.json")) for folder in folders]
+    files = [shipped_folder(name) / "config.json" for name in SHIPPED]
+    return sizes + [config_from_hf(read_json(file)) for file in files if file.exists()]
 
 
 # ---- a model and its tokenizer, from a name, a folder or a file
@@ -213,7 +214,7 @@ def load_model_and_tokenizer(
         model, tokenizer = load_model_and_tokenizer(
             base, device, use_compile, local_dir, dtype=dtype
         )
-        add_adapter(model, expanded(which_model), base)
+        add_adapter(model, folder_named(which_model), base)
         if asked := asked_of(which_model):
             tokenizer.files[PROMPT_FILE] = asked.to_json()
         return model, tokenizer
@@ -276,19 +277,13 @@ def _weights_path(which_model: str | Path, local_dir: str | Path, exact: bool = 
     return path
 
 
-def _shipped_folder(name: str) -> Path | None:
-    package = Path(__file__).parents[1]  # a wheel carries the folder in here, a checkout beside it
-    folders = [package / "checkpoints" / name, package.parent / "checkpoints" / name]
-    return next((folder for folder in folders if (folder / "config.json").exists()), None)
-
-
 def shipped_checkpoint(name: str) -> Path:
     """The folder of a model that comes with the package."""
     name = "tiny-base" if name == "tiny" else name
     if name not in SHIPPED:
         raise unknown_name("shipped model", name, SHIPPED)
-    folder = _shipped_folder(name)
-    if folder is None:
+    folder = shipped_folder(name)
+    if not (folder / "config.json").exists():
         raise UserError(f"the model {name} is missing from this installation; install it again")
     return folder
 
@@ -314,9 +309,9 @@ def _find_tokenizer(path: Path, cfg: Mapping, local_dir: str | Path) -> ModelTok
     if cfg["vocab_size"] == qwen3.QWEN_CONFIG_06_B["vocab_size"]:
         return _qwen3_tokenizer(kind, local_dir)
     for name in SHIPPED:
-        folder = _shipped_folder(name)
-        if folder and read_json(folder / "config.json")["vocab_size"] == cfg["vocab_size"]:
-            return _folder_tokenizer(folder)
+        file = shipped_folder(name) / "config.json"
+        if file.exists() and read_json(file)["vocab_size"] == cfg["vocab_size"]:
+            return _folder_tokenizer(file.parent)
     raise UserError(f"no tokenizer for {path}: put its tokenizer.json into the same folder")
 
 
@@ -397,14 +392,14 @@ def _first_end(folder: Path) -> int:
 
 def _listed_ends(path: Path, tokenizer: ModelTokenizer) -> list[int]:
     values = read_json(path)
-    found = values.get("eos_token_id")
+    ends = values.get("eos_token_id")
     token = values.get("eos_token") if path.name == TOKENIZER_CONFIG else None
     if token is not None:
         token = str(token.get("content") if isinstance(token, dict) else token)
-        found = tokenizer._tok.token_to_id(token)
-        if found is None:
+        ends = tokenizer._tok.token_to_id(token)
+        if ends is None:
             raise UserError(f"{path}: its eos_token {token} is not in tokenizer.json")
-    listed = found if isinstance(found, list) else [] if found is None else [found]
+    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
     for token_id in listed:
         if not isinstance(token_id, int) or token_id not in range(tokenizer.vocab_size):
             raise UserError(

@@ -114,8 +114,8 @@ class AdamW:
         return self.wide.get(parameter, parameter.grad)
 
     def gradients(self) -> list[Tensor]:
-        found = [self.gradient(parameter) for parameter in self.parameters]
-        return [gradient for gradient in found if gradient is not None]
+        gradients = [self.gradient(parameter) for parameter in self.parameters]
+        return [gradient for gradient in gradients if gradient is not None]
 
     def zero_grad(self) -> None:
         self.wide = {}

@@ -587,8 +587,8 @@ def known_words() -> frozenset[str]:
 def opening_words() -> frozenset[str]:
     """The words with a capital letter that are no names: What, How, Each."""
     texts = (tiny_problem("train", index)["problem"] for index in range(500))
-    found = {word for text in texts for word in re.findall("[A-Z][a-z]*", text)}
-    return frozenset(found.difference(NAMES))
+    capitalized = {word for text in texts for word in re.findall("[A-Z][a-z]*", text)}
+    return frozenset(capitalized.difference(NAMES))
 
 
 def parts(question: str) -> list[tuple[str, str]]:
@@ -600,7 +600,7 @@ def parts(question: str) -> list[tuple[str, str]]:
                           is 0 * 0 ?        is 6 * 7?
                           0 * 0 ? $         6 * 7?
     """
-    found = [("^", 0, 0)]
+    pieces = [("^", 0, 0)]
     for piece in _PIECES.finditer(question):
         text = piece[0]
         if text.isdecimal():
@@ -610,11 +610,11 @@ def parts(question: str) -> list[tuple[str, str]]:
         else:
             is_name = text[0].isupper() and text not in opening_words()
             kind = "Name" if is_name else text
-        found.append((kind, *piece.span()))
-    found.append(("$", len(question), len(question)))
+        pieces.append((kind, *piece.span()))
+    pieces.append(("$", len(question), len(question)))
     return [
         (" ".join(kind for kind, *_ in run), question[run[0][1] : run[-1][2]])
-        for run in (found[at : at + PART] for at in range(max(len(found) - PART, 0) + 1))
+        for run in (pieces[at : at + PART] for at in range(max(len(pieces) - PART, 0) + 1))
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError, check_at_least
+from reasoning_from_scratch.files.model_names import folder_named
 from reasoning_from_scratch.problems import (
     PLACE,
     PROMPT_FILE,
@@ -17,7 +18,7 @@ from reasoning_from_scratch.problems import (
     check_prompt,
     render_prompt,
 )
-from reasoning_from_scratch.text import counted, expanded
+from reasoning_from_scratch.text import counted
 from rfs.config import RunConfig
 from rfs.evaluation.answer_file import card_path
 from rfs.evaluation.evaluate import evaluate_with, open_model
@@ -133,7 +134,7 @@ def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) 
             "evaluate one at a time"
         )
     (one,) = set(asked.values())
-    carried = {"prompt": str(expanded(names[0]) / PROMPT_FILE), "stop": one.stop}
+    carried = {"prompt": str(folder_named(names[0]) / PROMPT_FILE), "stop": one.stop}
     taken: dict[str, Any] = {n: value for n, value in carried.items() if n not in given and value}
     if taken:
         words = " ".join(spelled(name, value) for name, value in taken.items())

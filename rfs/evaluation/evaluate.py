@@ -281,11 +281,11 @@ def describe(
 def which_problems(problems: Sequence[Problem], judged: bool = False) -> dict[str, Any]:
     """Which problems, on the card: a file of answers to the first of them can be extended."""
     texts = [[problem_prompt(problem, str), problem.answer] for problem in problems]
-    found = {"problems": len(texts), "problems_hash": short_hash(json.dumps(texts).encode())}
+    identity = {"problems": len(texts), "problems_hash": short_hash(json.dumps(texts).encode())}
     if judged:
         columns = [[p.rules, p.facts, p.solution, p.row] for p in problems]
-        found["columns_hash"] = short_hash(json.dumps(columns, default=repr).encode())
-    return found
+        identity["columns_hash"] = short_hash(json.dumps(columns, default=repr).encode())
+    return identity
 
 
 def tensors(model) -> list[tuple[str, torch.Tensor]]:

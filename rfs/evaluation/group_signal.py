@@ -80,7 +80,7 @@ def preflight_summary(
     seconds = time.perf_counter() - start
     answered = [answers_of(group) for group in groups]
     rows = list(chain.from_iterable(answered))
-    found = Preflight(
+    seen = Preflight(
         problems=chosen,
         rollouts=config.rollouts,
         pass_at_1=mean(row["correct"] for row in rows),
@@ -96,10 +96,10 @@ def preflight_summary(
     tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
     at_home = config.environment or all(of_tiny_world(problem.id) for problem in chosen)
     own = config.environment and f"The environment {config.environment}"
-    found.can_work, found.verdict = can_training_work(
-        found, config.max_new_tokens, tiny and not at_home, own or "Your reward function"
+    seen.can_work, seen.verdict = can_training_work(
+        seen, config.max_new_tokens, tiny and not at_home, own or "Your reward function"
     )
-    return found
+    return seen
 
 
 def answers_of(group: Group) -> list[dict]:

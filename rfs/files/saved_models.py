@@ -113,12 +113,12 @@ def reason(save: Save, saves: list[Save], accuracy: dict[int, float]) -> str:
 def evaluations(run: Path) -> dict[int, float]:
     """Held-out accuracy by the number of steps that the evaluated weights had seen."""
     saves = read_index(run)
-    found = {save.batch: save.eval_acc for save in saves if save.eval_acc is not None}
+    accuracy = {save.batch: save.eval_acc for save in saves if save.eval_acc is not None}
     for row in read_lines(run / "metrics.jsonl"):
         for measured in evaluations_in(row):
             if measured["eval_acc"] is not None:
-                found[evaluated_at(measured)] = measured["eval_acc"]
-    return found
+                accuracy[evaluated_at(measured)] = measured["eval_acc"]
+    return accuracy
 
 
 def evaluations_in(row: dict) -> list[dict]:
@@ -160,7 +160,7 @@ def read_index(run: Path) -> list[Save]:
     """
     rows = read_lines(run / SAVES_LIST)
     told = {row["batch"]: row for row in rows if isinstance(row.get("batch"), int)}
-    found = []
+    saves = []
     for place in (run / "checkpoints").glob("*"):
         if place.name.isdecimal() and (place / "config.json").exists():
             batch, state = int(place.name), state_of(place)
@@ -169,8 +169,8 @@ def read_index(run: Path) -> list[Save]:
             if (state / STATE_FILE).exists():
                 paths["state_path"] = str(state)
                 line |= read_values(state / STATE_FILE).get("line", {})
-            found.append(save_of(line | told.get(batch, {}) | paths))
-    return sorted(found, key=lambda save: save.batch)
+            saves.append(save_of(line | told.get(batch, {}) | paths))
+    return sorted(saves, key=lambda save: save.batch)
 
 
 def place_of(run: Path, save: Save) -> Path:

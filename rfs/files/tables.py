@@ -20,9 +20,9 @@ def read_table(path: Path) -> list[dict[str, str]]:
 def replace_rows(path: Path, this: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Replaces the rows about one run in a table. `this` identifies the run: columns and their
     values, which each of its rows gets."""
-    found = [{**this, **row} for row in rows]  # may take an hour, so read the table afterwards
+    new = [{**this, **row} for row in rows]  # may take an hour, so read the table afterwards
     others = [row for row in read_table(path) if not this.items() <= row.items()]
-    write_table(path, [*others, *found])
+    write_table(path, [*others, *new])
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

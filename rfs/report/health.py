@@ -38,8 +38,8 @@ class Alarm:
 
 def alarms(rows: Rows) -> list[Alarm]:
     """The alarms set off by the last of these metrics lines."""
-    found = (check(rows) for check in CHECKS)
-    return [alarm for alarm in found if alarm is not None]
+    verdicts = (check(rows) for check in CHECKS)
+    return [alarm for alarm in verdicts if alarm is not None]
 
 
 def new_alarms(rows: Rows) -> list[Alarm]:

@@ -70,8 +70,8 @@ def when(split: str, iteration: int) -> str:
 def neighbors(folder: Path, split: str, iteration: int) -> tuple[int | None, int | None]:
     """The steps before and after this one that have pages of the same kind."""
     stem = file_stems(split, 0)[0].removesuffix("000000")
-    found = [path.stem.removeprefix(stem) for path in folder.glob(f"{stem}*.html")]
-    steps = [int(number) for number in found if number.isdecimal()]
+    numbers = [path.stem.removeprefix(stem) for path in folder.glob(f"{stem}*.html")]
+    steps = [int(number) for number in numbers if number.isdecimal()]
     before = max((step for step in steps if step < iteration), default=None)
     after = min((step for step in steps if step > iteration), default=None)
     return before, after

@@ -127,11 +127,11 @@ def _train_answer(row: dict) -> Answered | None:
 @lru_cache(maxsize=20_000)
 def _tiny(problem_id: str) -> tuple[str | None, int]:
     """The text of a problem of the tiny world, and how many steps it takes."""
-    found = _ID.fullmatch(problem_id)
-    if not found:
+    match = _ID.fullmatch(problem_id)
+    if not match:
         return None, 0
     try:
-        row = tiny_problem(found[1], int(found[2]))
+        row = tiny_problem(match[1], int(match[2]))
     except (ValueError, IndexError):  # no such split, or fewer problems in it
         return None, 0
     return row["problem"], int(_LEVEL.fullmatch(row["level"])[1])

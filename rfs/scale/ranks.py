@@ -83,7 +83,7 @@ class Ranks:
 
     def results(self, function: Callable[[], T]) -> list[T]:
         """What `function` returns on each rank. If it ends early on one, all ranks end."""
-        found: list[T] = []
+        all_results: list[T] = []
         for outcome in self.exchange(self.outcome(function)):
             if isinstance(outcome, KeyboardInterrupt) or (
                 outcome is not None and self.writes and isinstance(outcome, UserError)
@@ -91,8 +91,8 @@ class Ranks:
                 raise outcome
             if isinstance(outcome, UserError):
                 raise SystemExit(2)  # rank 0 reports the error
-            found.append(outcome)
-        return found
+            all_results.append(outcome)
+        return all_results
 
     def agreed(self, value: T) -> T:
         """Rank 0's value, if the others' might differ."""

@@ -157,8 +157,8 @@ class Door:
 
     def refusal(self, request: Request) -> tuple[str, int] | None:
         host = request.headers.get("host", "")
-        found = HOST.fullmatch(host)
-        name = (found[1] or found[2]).lower() if found else host
+        match = HOST.fullmatch(host)
+        name = (match[1] or match[2]).lower() if match else host
         if self.here and name not in HERE:
             return f"this server answers to {HERE[0]} only, not to {name!r}", 403
         origin = request.headers.get("origin")

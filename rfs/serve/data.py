@@ -130,8 +130,8 @@ def rollouts_of_one(
     if loss == "cross_entropy" and "target_tokens" in inputs:
         inputs.setdefault("weights", np.ones(inputs["target_tokens"].shape, np.float32))
     if set(inputs) != set(wanted):
-        found = ", ".join(sorted(inputs)) or "nothing"
-        raise UserError(f"{name}: {loss} needs {', '.join(wanted)}, but got {found}")
+        given = ", ".join(sorted(inputs)) or "nothing"
+        raise UserError(f"{name}: {loss} needs {', '.join(wanted)}, but got {given}")
     shapes = {key: array.shape for key, array in inputs.items()}
     targets = inputs["target_tokens"]
     if len(set(shapes.values())) > 1 or targets.ndim not in (1, 2) or len(targets) != len(tokens):

@@ -247,11 +247,11 @@ def read_tensor(message: Bytes, room: Iterator[int]) -> np.ndarray:
 
 def sizes_in(packed: Bytes) -> list[int]:
     """The first few integers of a packed list."""
-    found, place = list[int](), 0
-    while place < len(packed) and len(found) < 8:
+    sizes, place = list[int](), 0
+    while place < len(packed) and len(sizes) < 8:
         size, place = varint(packed, place)
-        found.append(size)
-    return found
+        sizes.append(size)
+    return sizes
 
 
 def reshaped(array: np.ndarray, shape: list[int]) -> np.ndarray:
@@ -370,8 +370,8 @@ class SampleAnswer:
         if self.target_logprobs is not None:
             message += of_tensor(5, self.target_logprobs, FLOAT32)
         if self.other_tokens is not None:
-            ids, found = self.other_tokens
-            message += of_bytes(6, of_tensor(1, ids, INT32) + of_tensor(2, found, FLOAT32))
+            ids, theirs = self.other_tokens
+            message += of_bytes(6, of_tensor(1, ids, INT32) + of_tensor(2, theirs, FLOAT32))
         return message
 
 

@@ -108,8 +108,8 @@ class OpenBatch(BurstBatch):
         best = logprobs.topk(min(max(row.likely for _, row in rows), logprobs.shape[-1]))
         values, ids = best.values.tolist(), best.indices.tolist()
         for (_, row), numbers, tokens in zip(rows, values, ids, strict=True):
-            found = list(zip(tokens, numbers, strict=True))[: row.likely]
-            row.rollout.likely.append([one for one in found if one[1] > -math.inf])
+            pairs = list(zip(tokens, numbers, strict=True))[: row.likely]
+            row.rollout.likely.append([one for one in pairs if one[1] > -math.inf])
 
     @torch.no_grad()
     def step(self, around: Callable = nullcontext) -> bool:

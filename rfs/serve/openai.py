@@ -671,9 +671,9 @@ def template_of(tokenizer) -> str:
     if jinja:
         return jinja.decode(errors="replace")
     settings = json.loads(tokenizer.files.get(TOKENIZER_CONFIG, b"{}"))
-    found = settings.get("chat_template")
-    if isinstance(found, str):
-        return found
+    template = settings.get("chat_template")
+    if isinstance(template, str):
+        return template
     return CHAT_TEMPLATE if tokenizer.apply_chat_template else ""
 
 

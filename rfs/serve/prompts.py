@@ -55,17 +55,17 @@ def look_at(policy: LocalPolicy, prompt: list[int], wanted: Wanted) -> Known:
             likely += [list(zip(*row, strict=True)) for row in rows]
         if wanted.targets is not None:
             ids = torch.from_numpy(wanted.targets[first : first + len(logits)]).to(device)
-            found = logprobs.gather(-1, ids.clamp(min=0))
-            targets.append(torch.where(ids < 0, 0.0, found))
+            own = logprobs.gather(-1, ids.clamp(min=0))
+            targets.append(torch.where(ids < 0, 0.0, own))
         for number in range(wanted.draws):
             keys = stream_key(wanted.key, 0, first + torch.arange(len(logits)), number)
             u = uniform_at(keys, torch.zeros_like(keys)).to(device)
             tokens = sample_next_token(logits, u, wanted.temperature).tokens
             drawn.append((first, number, tokens, logprobs.gather(-1, tokens[:, None])[:, 0]))
     table = np.zeros((2, len(hidden), wanted.draws))
-    for first, number, tokens, found in drawn:
+    for first, number, tokens, own in drawn:
         table[0, first : first + len(tokens), number] = tokens.cpu()
-        table[1, first : first + len(tokens), number] = found.cpu()
+        table[1, first : first + len(tokens), number] = own.cpu()
     return Known(
         likely,
         torch.cat(targets).cpu().numpy() if targets else None,

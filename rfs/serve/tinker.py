@@ -262,12 +262,12 @@ class Tinker:
         body = await read_body(request)
         last = body.part("cursor", {}).maybe_text("last_session_id")
         limit = body.integer("limit", 1, 200, 50)
-        found = [session for session in self.sessions.values() if fits(session, body)]
-        found.sort(key=lambda session: (session.began, session.id), reverse=True)
-        ids = [session.id for session in found]
+        fitting = [session for session in self.sessions.values() if fits(session, body)]
+        fitting.sort(key=lambda session: (session.began, session.id), reverse=True)
+        ids = [session.id for session in fitting]
         first = ids.index(last) + 1 if last in ids else 0
-        rows = [self.session_row(session) for session in found[first : first + limit]]
-        more = rows and len(found) > first + limit
+        rows = [self.session_row(session) for session in fitting[first : first + limit]]
+        more = rows and len(fitting) > first + limit
         keys = {"last_created_at": "created_at", "last_session_id": "session_id"}
         cursor = {key: rows[-1][name] for key, name in keys.items()} if more else None
         return JSONResponse({"sessions": rows, "next_cursor": cursor})
@@ -497,8 +497,8 @@ class Tinker:
         rollouts = [rollout for part in parts for rollout in part]
         before = len(policy.since_update)
         try:
-            found, total = self.scored(policy, rollouts, loss, asked.forward_only)
-            outputs, rest = [], found
+            logprobs, total = self.scored(policy, rollouts, loss, asked.forward_only)
+            outputs, rest = [], logprobs
             for datum, part in zip(asked.data, parts, strict=True):
                 outputs.append(as_output(rest[: len(part)], datum))
                 rest = rest[len(part) :]
@@ -510,23 +510,23 @@ class Tinker:
             losses = trained.losses
             losses["loss"] = losses.get("loss", 0.0) + total
             losses["data"] = losses.get("data", 0) + len(parts)
-            self.watch.note(trained.id, Call(trained.steps, asked, parts, found, total, loss))
+            self.watch.note(trained.id, Call(trained.steps, asked, parts, logprobs, total, loss))
         return loss_answer(outputs, {"loss:sum": total})
 
     def scored(
         self, policy: LocalPolicy, rollouts: list[Rollout], loss: Loss, forward_only: bool
     ) -> tuple[list[torch.Tensor], float]:
         """The log-probabilities of each rollout, and their loss."""
-        found: list[torch.Tensor] = [torch.empty(0)] * len(rollouts)
+        logprobs: list[torch.Tensor] = [torch.empty(0)] * len(rollouts)
         if forward_only:
-            found = policy.logprobs(rollouts)
-            total = loss_at(rollouts, found, loss)
+            logprobs = policy.logprobs(rollouts)
+            total = loss_at(rollouts, logprobs, loss)
         else:
-            sums = policy.forward_backward(rollouts, loss, 1.0, found)
+            sums = policy.forward_backward(rollouts, loss, 1.0, logprobs)
             total = sum(float(one["loss"]) for one in sums)
         if not np.isfinite(total):
             raise UserError("the loss is not a finite number: the call is ignored")
-        return found, total
+        return logprobs, total
 
     async def optim_step(self, request: HttpRequest) -> Response:
         body = await self.read_call(request)

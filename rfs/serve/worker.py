@@ -214,14 +214,14 @@ class Worker:
         for several in by_policy.values():
             policy, rollouts = several[0][1], [r for _, _, own in several for r in own]
             try:
-                found = policy.logprobs(rollouts)
+                logprobs = policy.logprobs(rollouts)
             except Exception as error:
                 for future, _, _ in several:
                     settle(future, noted(error))
                 continue
             for future, _, own in several:
-                settle(future, found[: len(own)])
-                found = found[len(own) :]
+                settle(future, logprobs[: len(own)])
+                logprobs = logprobs[len(own) :]
 
     def join(self, request: Request) -> None:
         if not request.max_new_tokens:  # its client wants to know about the prompt alone

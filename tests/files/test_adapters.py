@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files import model_names
 from reasoning_from_scratch.files.adapters import ADAPTER_WEIGHTS
 from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG, base_of
 from reasoning_from_scratch.files.tensor_files import load_state, save_state
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merged, save_peft
+from reasoning_from_scratch.problems import PROMPT_FILE, Asked, asked_of
 from rfs.commands import cli
 from rfs.config import RunConfig
 from rfs.files.models import check_model_name, load_model_and_tokenizer
@@ -64,6 +66,19 @@ def test_the_base_may_be_a_folder_that_the_commands_find_again(tmp_path):
     second, model = written(tmp_path / "second", tmp_path / "whole", dtype=torch.float32)
     found = load_model_and_tokenizer(second)[0].state_dict()
     assert all(torch.equal(found[n], t) for n, t in merged(model).state_dict().items())
+
+
+def test_one_that_is_shipped_is_known_by_its_name(adapter, monkeypatch):
+    """Its base, its prompt and its weights are found from anywhere."""
+    asked = Asked("Problem: {problem}\nSolution:", stop="\n")
+    (adapter / PROMPT_FILE).write_bytes(asked.to_json())
+    monkeypatch.setattr(model_names, "shipped_folder", lambda name: adapter)
+    check_model_name("qwen-gsm8k")
+    assert base_of("qwen-gsm8k") == "tiny" and asked_of("qwen-gsm8k") == asked
+    wanted, found = (load_model_and_tokenizer(name)[0] for name in (adapter, "qwen-gsm8k"))
+    both = zip(wanted.state_dict().values(), found.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in both)
+    assert load_tokenizer_only("qwen-gsm8k").encode("3 + 4")
 
 
 def test_a_run_begins_with_it_and_has_the_options_of_its_base(tmp_path, adapter):
