@@ -137,7 +137,7 @@ class Options:
     """Write a row for each model, arm, seed and learning rate to this file."""
     folder: Path = Path("runs/gsm8k")
     """Keep the runs in this folder."""
-    steps: int = 100
+    steps: int = 50
     """Train grpo and what differs from it in one thing for this many steps."""
     problems_per_step: int = 16
     """Sample this many problems at each step, with eight answers each (four in on-policy)."""

@@ -96,7 +96,7 @@ def test_a_run_of_grpo_keeps_the_settings_that_it_began_with(data, tmp_path):
     assert trial.folder == tmp_path / "qwen-0.5b" / "grpo-3-0.0001"
     settings = gsm8k.practice(trial, "plain:prompt.txt")
     assert settings == dict(
-        recipe="grpo", model="qwen-0.5b", problems=f"{gsm8k.HERE}:problems", steps=100, seed=3,
+        recipe="grpo", model="qwen-0.5b", problems=f"{gsm8k.HERE}:problems", steps=50, seed=3,
         prompt="plain:prompt.txt", stop="\\n", max_new_tokens=200, problems_per_step=16,
         rollouts=8, lora_rank=8, lr=1e-4, preflight=False, eval_every=25, micro_batch_tokens=4096,
         eval_limit=200, sample_rows=128, rolling_every=5,
