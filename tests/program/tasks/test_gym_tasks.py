@@ -22,7 +22,7 @@ from rfs.tasks.gym_tasks import (
     task_table,
 )
 from rfs.tasks.judge import verifier_of
-from rfs.tasks.problem_sets import held_out, load_problems, training_problems
+from rfs.tasks.problem_sets import held_out, load_problems, source_of, training_problems
 
 SOME = (
     'gym:composite?datasets=[{"name":"chain_sum","weight":2},{"name":"spell_backward"},'
@@ -159,9 +159,10 @@ def test_a_problem_can_be_sent_away_and_judged_there():
     ],
 )
 def test_a_mistake_is_told_in_one_line(name, says):
-    with pytest.raises(UserError) as error:
-        load_problems(name)
-    assert says in str(error.value) and "\n" not in str(error.value)
+    for ask in (load_problems, lambda name: source_of(name).check()):  # also before a model loads
+        with pytest.raises(UserError) as error:
+            ask(name)
+        assert says in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
