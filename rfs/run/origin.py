@@ -171,20 +171,24 @@ def with_whole_files(config: RunConfig) -> RunConfig:
     """Makes the paths of files absolute, those of problems, verifiers, environments, evaluators and
     your own recipes: a run may be resumed from another folder, and samplers may work in one."""
 
+    def located(name: str) -> str:
+        return source_of(name).located()
+
     def absolute(name: str) -> str:
         is_file = is_in_file(name) or (name not in PROMPTS and Path(name).is_file())
         return str(expanded(name).resolve()) if is_file else name
 
-    judges = ("reward", "environment", "evaluators")
-    names = ("data_path", "recipe", "prompt", *judges)
-    given = {name: value for name in names if (value := getattr(config, name))}
+    full_name = dict.fromkeys(("problems", "eval_problems"), located)
+    files = ("data_path", "recipe", "prompt", "reward", "environment", "evaluators")
+    full_name |= dict.fromkeys(files, absolute)
+    given = {name: value for name in full_name if (value := getattr(config, name))}
     own = {name: getattr(config, name) for name in ("advantage", "objective")}
     return replaced(
         config,
-        problems=source_of(config.problems).located(),
-        eval_problems=[source_of(name).located() for name in config.eval_problems],
         **{
-            name: [absolute(one) for one in value] if isinstance(value, list) else absolute(value)
+            name: list(map(full_name[name], value))
+            if isinstance(value, list)
+            else full_name[name](value)
             for name, value in given.items()
         },
         **{
