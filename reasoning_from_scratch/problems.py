@@ -21,7 +21,7 @@ class Problem:
     solution: str = ""
     prefix: str = ""  # solved problems that the model is shown before this one
     prompt: str = ""  # all that the model is shown, if it is not the usual prompt
-    rules: str = ""  # the set whose rules say what is correct; "": the grader (tasks/made_sets.py)
+    rules: str = ""  # the set whose rules say what is correct; "": the grader (rfs/tasks/source.py)
     facts: str = ""  # what those rules need to know about the problem, as JSON
     source: str = field(default="", compare=False)  # file and line that it was read from
     row: dict = field(default_factory=dict, compare=False, repr=False)  # all columns, as read there
@@ -102,11 +102,6 @@ def told_prompt(problem: Problem) -> str:
 def is_in_file(name: object) -> bool:
     """Whether a name is FILE.py:FUNCTION."""
     return isinstance(name, str) and ".py:" in name
-
-
-def is_hub_set(name: object) -> bool:
-    """Whether a name is hf:OWNER/NAME, a data set of the hub."""
-    return isinstance(name, str) and name.startswith("hf:")
 
 
 def refuse_bare_file(name: str, what: str) -> None:

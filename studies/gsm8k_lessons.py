@@ -20,7 +20,7 @@ from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import as_lines, read_lines
 from rfs.own_policy import Policy
-from rfs.tasks.problem_sets import kept_apart
+from rfs.tasks.source import kept_apart
 
 CHUNK = 16  # problems, with four answers each: as many rows as are sampled side by side
 # Answers to learn from are drawn at 0.7, as in ReST-EM (Singh et al. 2023, arXiv:2312.06585): a

@@ -39,7 +39,8 @@ from rfs.engine import sample_groups
 from rfs.files.tables import read_table, replace_rows
 from rfs.run.options import configure
 from rfs.run.study import refuse_other_settings, run_to_end
-from rfs.tasks import instructions
+from rfs.tasks.instructions import score
+from rfs.tasks.problem_sets import load_problems
 
 HERE = Path(__file__).resolve()
 PROMPT = str(HERE.parent / "three_examples.txt")
@@ -208,8 +209,8 @@ NEW_TOPICS, NEW_CONSTRAINTS = 64, 32  # held-out prompts
 def held_out_instructions() -> dict[str, list[Problem]]:
     """Topics that are never trained on, and kinds of instruction that are never trained on."""
     return {
-        "new topics": instructions.problems("instructions@held-out", NEW_TOPICS),
-        "new constraints": instructions.problems("instructions@new-constraints", NEW_CONSTRAINTS),
+        "new topics": load_problems("instructions@held-out", limit=NEW_TOPICS),
+        "new constraints": load_problems("instructions@new-constraints", limit=NEW_CONSTRAINTS),
     }
 
 
@@ -220,7 +221,7 @@ TASKS = {
     ),
     "instructions": Task(
         "instructions", "instructions@held-out", 60, 5e-5, 16, 48, held_out_instructions,
-        instructions.score, others=("new constraints",),
+        score, others=("new constraints",),
     ),
 }  # fmt: skip
 

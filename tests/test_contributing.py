@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from reasoning_from_scratch.recipes import RECIPES
+from rfs.tasks.problem_sets import SOURCES
 
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", flags=re.M | re.S)
@@ -33,12 +34,13 @@ def test_the_example_works(title, tmp_path, monkeypatch, capsys):
     code, printed = EXAMPLES[title]
     assert printed or "assert " in code, "an example shows that it works"
     monkeypatch.chdir(tmp_path)
-    known = dict(RECIPES)
+    known, sources = dict(RECIPES), list(SOURCES)
     try:
         exec(compile(code, title, "exec"), {"__name__": "example"})
     finally:
         RECIPES.clear()
         RECIPES.update(known)
+        SOURCES[:] = sources
     assert capsys.readouterr().out == printed
 
 

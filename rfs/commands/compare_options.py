@@ -9,7 +9,7 @@ from rfs.files.models import check_model_name
 from rfs.run.option_checks import flag
 from rfs.run.options import recipe_row
 from rfs.tasks.own_task import try_functions
-from rfs.tasks.problem_sets import try_set
+from rfs.tasks.problem_sets import source_of
 
 
 @dataclass
@@ -55,7 +55,7 @@ class CompareOptions:
         """Refuses what cannot be compared, before torch is imported; returns the model's name."""
         check_model_name(self.model)
         if self.problems is not None:
-            try_set(self.problems)
+            source_of(self.problems).check()
         try_functions(self.reward)
         if self.seeds < 1:
             raise UserError(f"--seeds is {self.seeds}, but must be at least 1")

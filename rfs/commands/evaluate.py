@@ -34,8 +34,7 @@ from rfs.run.option_checks import flag
 from rfs.run.options import GAMES, configure, preset, resolved
 from rfs.tasks.environments.conversation import environment_of
 from rfs.tasks.judge import named_verifier
-from rfs.tasks.made_sets import made_set
-from rfs.tasks.problem_sets import held_out, load_problems
+from rfs.tasks.problem_sets import held_out, load_problems, source_of
 
 # The training settings on which a run's answers, or the verdicts on them, depend.
 AS_TRAINED = (
@@ -227,7 +226,7 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
     refuse_in_environment(options, usual)
     if options.figure and options.samples == 1:
         raise UserError("--figure draws pass@k, which needs --samples above 1, such as 64")
-    rules = next((name for name in options.problems if made_set(name)), None)
+    rules = next((name for name in options.problems if source_of(name).rules), None)
     if rules and options.fallback != "none":
         raise UserError(
             f"--fallback {options.fallback} is for the grader, and {rules} has its own rules: "

@@ -7,7 +7,7 @@ from reasoning_from_scratch.errors import UserError, check_at_least
 from rfs.config import Asking
 from rfs.files.models import check_model_name
 from rfs.tasks.own_task import try_functions
-from rfs.tasks.problem_sets import try_set
+from rfs.tasks.problem_sets import source_of
 
 
 @dataclass
@@ -35,7 +35,7 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
         check_model_name(self.model)
         check_at_least(self, num_problems=1, problems_per_step=1, max_new_tokens=1, sample_rows=1)
         if self.problems is not None:
-            try_set(self.problems)
+            source_of(self.problems).check()
         try_functions(self.reward)
         self.check_asking()
         if self.environment and self.reward:

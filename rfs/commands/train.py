@@ -24,7 +24,8 @@ from rfs.files.models import check_model_name
 from rfs.run.option_checks import check_loss_fn, check_void
 from rfs.run.options import configure, resolved, resumed_config
 from rfs.tasks.own_task import try_functions
-from rfs.tasks.problem_sets import AT_HELD_OUT, try_set
+from rfs.tasks.problem_sets import source_of
+from rfs.tasks.source import AT_HELD_OUT
 
 FIRST = (
     "model problems reward recipe steps lr rollouts max_new_tokens eval_every log_path"
@@ -88,9 +89,10 @@ def refuse_early(config: RunConfig) -> None:
     if config.resume:  # it may continue on a machine without its first model or problems
         return
     check_model_name(checked.model)
-    for name in (checked.problems, *checked.eval_problems):
-        own = name.removesuffix(AT_HELD_OUT) == checked.problems
-        try_set(name, checked.data_path if own else None)
+    source_of(checked.problems, checked.data_path).check()
+    for name in checked.eval_problems:
+        if name != checked.problems + AT_HELD_OUT:
+            source_of(name).check()
     try_functions(checked.reward, *(checked.evaluators or []))
     if is_in_file(checked.environment):
         try_functions(checked.environment)

@@ -8,7 +8,7 @@ from reasoning_from_scratch.config import Device, Drawing, Turns
 from rfs.config import Asking
 from rfs.files.models import check_model_name
 from rfs.tasks.own_task import try_functions
-from rfs.tasks.problem_sets import try_set
+from rfs.tasks.problem_sets import source_of
 
 
 @dataclass
@@ -53,7 +53,7 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
         for name in self.model:
             check_model_name(name)
         for name in self.problems or ():
-            try_set(name)
+            source_of(name).check()
         try_functions(self.reward)
         self.check_asking()
         return ", ".join(self.model)

@@ -13,7 +13,6 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import (
     Problem,
     few_shot_prefix,
-    is_hub_set,
     problem_prompt,
     remember_prompt,
     sent_prompt,
@@ -26,17 +25,8 @@ from reasoning_from_scratch.text import counted
 from rfs.config import RunConfig
 from rfs.run.folder import log
 from rfs.tasks.environments.conversation import judges_itself
-from rfs.tasks.hub_sets import hub_held_out
-from rfs.tasks.made_sets import made_set
-from rfs.tasks.problem_sets import (
-    AT_HELD_OUT,
-    LEAST_HELD_OUT,
-    has_too_few,
-    kept_apart,
-    load_problems,
-    set_name,
-    too_few,
-)
+from rfs.tasks.problem_sets import source_of
+from rfs.tasks.source import AT_HELD_OUT, LEAST_HELD_OUT, kept_apart, too_few
 
 SomeProblems = Sequence[Problem]
 Sets = tuple[SomeProblems, dict[str, SomeProblems]]
@@ -73,20 +63,22 @@ def open_problems(config: RunConfig, sets: Sets, tokenizer, context_length: int)
 
 def all_sets(config: RunConfig) -> Sets:
     """The problems to train on and, by name, the sets to evaluate on."""
-    problems, share, aside = with_held_out_aside(config)
+    problems, aside = with_held_out_aside(config)
     if config.eval_every and config.problems in config.eval_problems:
-        if has_too_few(config.problems):
+        source = source_of(config.problems)
+        if source.has_too_few():
             log.warning(
                 "%s is measured on the problems that it trains on: they are too few to hold a "
                 "tenth out, which takes about %d. So accuracy counts what the model learns by "
                 "heart, too; --eval-problems names others",
-                set_name(config.problems),
+                source.short_name,
                 10 * LEAST_HELD_OUT,
             )
     sets: dict[str, SomeProblems] = {}
     for name in config.eval_problems if config.eval_every else []:
-        loaded = aside if name == share else load_problems(name, limit=config.eval_limit)
-        sets[set_name(name)] = loaded[: config.eval_limit]
+        source = source_of(name)
+        loaded = aside.get(name) or source.problems(config.eval_limit)
+        sets[source.short_name] = loaded[: config.eval_limit]
     if config.few_shot:
         for name, asked in sets.items():
             sets[name] = show_examples(config.few_shot, problems, asked)[1]
@@ -101,30 +93,27 @@ def solved_examples(config: RunConfig) -> str:
     return few_shot_prefix(with_held_out_aside(config)[0][: config.few_shot])
 
 
-def with_held_out_aside(config: RunConfig) -> tuple[SomeProblems, str, SomeProblems]:
-    """The problems to train on, the name of their held-out share, and the problems in it. They are
-    held out even if this run never evaluates: another run may, or this one when it is resumed."""
-    share = config.problems + AT_HELD_OUT
-    if made_set(config.problems):  # its held-out problems are never among them
-        return load_problems(config.problems, limit=config.problem_limit), "", []
-    if share not in config.eval_problems:
-        return (load_problems(config.problems, config.data_path, config.problem_limit), share, [])
-    if is_hub_set(config.problems) and hub_held_out(config.problems):  # the share is a split
-        return load_problems(config.problems, limit=config.problem_limit), "", []
-    whole = load_problems(config.problems, config.data_path)
+def with_held_out_aside(config: RunConfig) -> Sets:
+    """The problems to train on and, if a share of their set is held out, that share by its name. It
+    is held out even if this run never evaluates: another run may, or this one when it is resumed.
+    """
+    source, share = source_of(config.problems, config.data_path), config.problems + AT_HELD_OUT
+    if share not in config.eval_problems or not source.holds_held_out():
+        return source.problems(config.problem_limit), {}
+    whole = source.problems()
     rest, aside = kept_apart(whole)
     if len(aside) < LEAST_HELD_OUT:
         if config.eval_every:
             raise UserError(too_few(whole, config.problems))
-        return whole[: config.problem_limit], share, []
+        return whole[: config.problem_limit], {}
     log.info(
         "held out for %s: %d of %s, under the name %s; --eval-problems chooses others",
         "evaluation" if config.eval_every else "rfs evaluate, since this run does not evaluate",
         len(aside),
         counted(len(whole), "problem"),
-        set_name(share),
+        source_of(share).short_name,
     )
-    return rest[: config.problem_limit], share, aside
+    return rest[: config.problem_limit], {share: aside}
 
 
 # --- problems that could never be rewarded ---

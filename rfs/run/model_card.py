@@ -13,6 +13,7 @@ from reasoning_from_scratch.scores import wilson_interval
 from reasoning_from_scratch.text import percent, percent_range
 from rfs.config import Records, RunConfig
 from rfs.run.options import configure, following
+from rfs.tasks.problem_sets import source_of
 
 ON_THE_HUB = {
     "base": "Qwen/Qwen3-0.6B-Base",
@@ -50,7 +51,7 @@ def model_card(
     base = f"base_model: {begun}\n" if begun.count("/") == 1 else ""
     options = " ".join(spoken_option(n, getattr(config, n)) for n in [*OPTIONS, *others(config)])
     figures = [spoken_score(name, *score) for name, score in scores.items()]
-    problems = spoken_origin(str(config.problems))
+    problems = source_of(str(config.problems)).shown_name
     how, what, tags = "by reinforcement learning with verifiable rewards", "answers", RL_TAGS
     if config.is_supervised:
         how, what, tags = "on worked solutions", "worked solutions", ""
@@ -104,7 +105,8 @@ def spoken_option(name: str, value: object) -> str:
         return flag if value else f"--no-{flag[2:]}"
     if isinstance(value, dict):
         return " ".join([flag, *(f"{part}={weight:g}" for part, weight in value.items())])
-    return f"{flag} {shlex.quote(spoken_origin(str(value)).replace(chr(10), chr(92) + 'n'))}"
+    text = source_of(str(value)).shown_name if name == "problems" else spoken_origin(str(value))
+    return f"{flag} {shlex.quote(text.replace(chr(10), chr(92) + 'n'))}"
 
 
 def spoken_score(name: str, accuracy: float, problems: int) -> str:
@@ -116,7 +118,7 @@ def spoken_score(name: str, accuracy: float, problems: int) -> str:
 
 
 def spoken_origin(name: str) -> str:
-    """A model or problem set without the folders of the machine that it was on."""
+    """A model or a file without the folders of the machine that it was on."""
     parts = Path(ON_THE_HUB.get(name, name)).parts
     for part in parts:
         if part.startswith("models--"):  # a folder in Hugging Face's cache

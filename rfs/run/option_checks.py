@@ -8,13 +8,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.config import CLIPPING
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problems import is_hub_set, is_in_file
+from reasoning_from_scratch.problems import is_in_file
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
 from rfs.config import RunConfig, fits
-from rfs.tasks.made_sets import made_set
 from rfs.tasks.own_task import evaluator_name
-from rfs.tasks.problem_sets import set_name
+from rfs.tasks.problem_sets import source_of
 
 # name -> smallest allowed value (None in the field is not checked)
 SMALLEST = {
@@ -178,9 +177,7 @@ def check_choices(config: RunConfig) -> None:
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "
             f"{config.prompt}: drop one"
         )
-    if config.data_path and (
-        is_in_file(config.problems) or made_set(config.problems) or is_hub_set(config.problems)
-    ):
+    if config.data_path and not source_of(config.problems).takes_data_path:
         raise UserError(
             f"--data-path replaces a download, and --problems {config.problems} has its own "
             "problems: drop one"
@@ -232,7 +229,7 @@ def check_evaluation(config: RunConfig) -> None:
     """Each set and evaluator needs a different name in metrics and pages."""
     if config.eval_problems == []:
         raise UserError("--eval-problems names no set: name one or more, or drop it")
-    sets = [(name, set_name(name)) for name in config.eval_problems or []]
+    sets = [(name, source_of(name).short_name) for name in config.eval_problems or []]
     known: dict[str, str] = {}
     for name, short in [*sets, *((name, evaluator_name(name)) for name in config.evaluators or [])]:
         if short in known:

@@ -15,17 +15,15 @@ import torch
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import is_name
-from reasoning_from_scratch.problem_sets import PROBLEM_SETS
-from reasoning_from_scratch.problems import PROMPTS, is_hub_set, is_in_file
+from reasoning_from_scratch.problems import PROMPTS, is_in_file
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.text import expanded
 from rfs.config import RunConfig, replaced
 from rfs.files.saved_models import which_weights
 from rfs.run.checkpoints import load_trainer_state
 from rfs.run.folder import RunFolder, log
-from rfs.tasks.made_sets import made_set
 from rfs.tasks.own_task import FunctionFromFile
-from rfs.tasks.problem_sets import AT_HELD_OUT
+from rfs.tasks.problem_sets import source_of
 
 
 @dataclass
@@ -173,23 +171,24 @@ def with_whole_files(config: RunConfig) -> RunConfig:
     """Makes the paths of files absolute, those of problems, verifiers, environments, evaluators and
     your own recipes: a run may be resumed from another folder, and samplers may work in one."""
 
-    def absolute(name: str) -> str:
-        file = name.removesuffix(AT_HELD_OUT)
-        is_file = (
-            is_in_file(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
-        )
-        if not is_file or file in (*PROBLEM_SETS, *PROMPTS) or made_set(name) or is_hub_set(name):
-            return name
-        return str(expanded(name).resolve())
+    def located(name: str) -> str:
+        return source_of(name).located()
 
-    judges = ("reward", "environment", "evaluators")
-    names = ("problems", "data_path", "eval_problems", "recipe", "prompt", *judges)
-    given = {name: value for name in names if (value := getattr(config, name))}
+    def absolute(name: str) -> str:
+        is_file = is_in_file(name) or (name not in PROMPTS and Path(name).is_file())
+        return str(expanded(name).resolve()) if is_file else name
+
+    full_name = dict.fromkeys(("problems", "eval_problems"), located)
+    files = ("data_path", "recipe", "prompt", "reward", "environment", "evaluators")
+    full_name |= dict.fromkeys(files, absolute)
+    given = {name: value for name in full_name if (value := getattr(config, name))}
     own = {name: getattr(config, name) for name in ("advantage", "objective")}
     return replaced(
         config,
         **{
-            name: [absolute(one) for one in value] if isinstance(value, list) else absolute(value)
+            name: list(map(full_name[name], value))
+            if isinstance(value, list)
+            else full_name[name](value)
             for name, value in given.items()
         },
         **{

@@ -40,8 +40,9 @@ from typing import Any
 from answer_grader import get_last_boxed
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.problems import Problem
+from rfs.tasks.source import AT_HELD_OUT, Source
 
-PREFIX, HELD_OUT = "gym:", "@held-out"
+PREFIX = "gym:"
 SEEDS = {"train": 0, "held-out": 1_000_000_000}  # far apart: a task adds the problem's number
 SIZES = {"train": 2_000, "held-out": 200}  # problems, if no limit is given
 HELD_OUT_SHARE = 4  # one text in four belongs to the held-out side
@@ -83,17 +84,7 @@ KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 KINDS |= {list: "a list, as in [1,2]", tuple: "a list, as in [1,2]"}
 
 
-# --- the two functions that made_sets.py describes ---
-
-
-def problems(name: str, limit: int | None = None) -> list[Problem]:
-    """The first problems of gym:TASK. A smaller limit gives the start of the same list."""
-    side = "held-out" if name.endswith(HELD_OUT) else "train"
-    task, parameters = read_task(name.removesuffix(HELD_OUT))
-    found = list(islice(distinct_problems(task, parameters, side), limit or SIZES[side]))
-    if not found:
-        raise UserError(f"{name} has no problems in this split; choose other parameters")
-    return found
+# --- the set, and its rules ---
 
 
 def score(text: str, problem: Problem) -> float:
@@ -105,10 +96,31 @@ def score(text: str, problem: Problem) -> float:
     if entry["question"].strip() != problem.problem:
         raise ValueError("this version of reasoning-gym makes a different problem for this number")
     answer = read_answer(text, entry["answer"])
-    allowed = HARMLESS.get(source_of(task, entry))
+    allowed = HARMLESS.get(maker_of(task, entry))
     if not answer or (allowed and not allowed.fullmatch(answer)):
         return 0.0
     return float(dataset.score_answer(answer, entry))
+
+
+class GymTask(Source):
+    """gym:TASK. Its two sides are drawn separately, so nothing is left to keep aside."""
+
+    FORM = re.compile(r"gym([:@].*)?", re.DOTALL)
+    KNOWN = ("gym:TASK",)
+    rules = "gym"
+    score = staticmethod(score)
+
+    def problems(self, limit: int | None = None) -> list[Problem]:
+        """The first problems. A smaller limit gives the start of the same list."""
+        side = "held-out" if self.name.endswith(AT_HELD_OUT) else "train"
+        task, parameters = read_task(self.name.removesuffix(AT_HELD_OUT))
+        found = list(islice(distinct_problems(task, parameters, side), limit or SIZES[side]))
+        if not found:
+            raise UserError(f"{self.name} has no problems in this split; choose other parameters")
+        return found
+
+    def holds_held_out(self) -> bool:
+        return False
 
 
 def read_answer(text: str, truth: object) -> str:
@@ -258,7 +270,7 @@ def with_tuples(task: str, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def source_of(task: str, entry: dict[str, Any]) -> str:
+def maker_of(task: str, entry: dict[str, Any]) -> str:
     """The task that a problem comes from; a mixture records it."""
     return entry["metadata"]["source_dataset"] if task == COMPOSITE else task
 
@@ -288,12 +300,12 @@ def distinct_problems(task: str, parameters: str, side: str) -> Iterator[Problem
         found = index
         truth = entry["answer"]
         facts = {"task": task, "parameters": parameters, "side": side, "index": index}
-        source = source_of(task, entry)
+        maker = maker_of(task, entry)
         yield Problem(
-            id=f"gym/{source}/{side}/{index}",
+            id=f"gym/{maker}/{side}/{index}",
             problem=text,
             answer="" if truth is None else str(truth),
-            type=source,
+            type=maker,
             rules="gym",
             facts=json.dumps(facts),
         )

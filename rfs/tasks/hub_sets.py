@@ -23,6 +23,7 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.problem_sets import without_end
 from reasoning_from_scratch.problems import Problem
 from rfs.files.hub_data import HubDataSet, check_pyarrow, hub_data_set
+from rfs.tasks.source import Source
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -69,7 +70,7 @@ class HubName:
         return f"{PREFIX}{self.repository}{config}{split}" + (f"?{columns}" if columns else "")
 
 
-def check_hub_name(name: str) -> HubName:
+def parts_of(name: str) -> HubName:
     """Splits a name into its parts, without asking the hub."""
     found = _NAME.fullmatch(name)
     if not found:
@@ -87,62 +88,80 @@ def check_hub_name(name: str) -> HubName:
     return HubName(found["repository"], found["config"], found["split"], columns)
 
 
-def hub_problems(name: str, limit: int | None = None) -> list[Problem]:
-    """The rows that have a question and an answer; logs how many were skipped."""
-    named, found = _whole_name(name)
-    columns = found.columns(named.config, named.split)
-    question, answer, solution = _chosen_columns(named, columns)
-    read = " or ".join(repr(column) for column in (answer, solution) if column)
-    guessed = {"question", "answer"} - named.columns.keys()
-    level = logging.WARNING if guessed else logging.INFO  # a guess must not go unnoticed
-    log.log(level, "%s: questions from the column %r, answers from %s", named, question, read)
-    wanted = {c.partition(".")[0] for c in (question, answer, solution, *FACTS, *named.also) if c}
-    wanted &= set(columns)
-    problems: list[Problem] = []
-    count = 0
-    for row in found.rows(named.config, named.split, sorted(wanted)):
-        count += 1
-        text, said = _text(row, question), _text(row, answer)
-        steps = _text(row, solution, "assistant") or without_end(said)
-        final = final_answer(said) or marked_answer(steps)
-        if text and final:
-            problems.append(
-                Problem(
-                    id=f"{hub_set_name(str(named))}/{count - 1}",
-                    problem=text,
-                    answer=final,
-                    level=_text(row, "level"),
-                    type=_text(row, "type") or _text(row, "subject"),
-                    solution=steps,
-                    source=f"{named}, row {count - 1}",
-                    row=row,
+class HubSet(Source):
+    """A data set of the hub. Each method asks the hub only for what it needs."""
+
+    FORM = re.compile(f"{PREFIX}.*", re.DOTALL)
+    KNOWN = ("hf:OWNER/NAME",)
+
+    def problems(self, limit: int | None = None) -> list[Problem]:
+        """The rows that have a question and an answer; logs how many were skipped."""
+        named, found = _whole_name(self.name)
+        columns = found.columns(named.config, named.split)
+        question, answer, solution = _chosen_columns(named, columns)
+        read = " or ".join(repr(column) for column in (answer, solution) if column)
+        guessed = {"question", "answer"} - named.columns.keys()
+        level = logging.WARNING if guessed else logging.INFO  # a guess must not go unnoticed
+        log.log(level, "%s: questions from the column %r, answers from %s", named, question, read)
+        read_columns = (question, answer, solution, *FACTS, *named.also)
+        wanted = {column.partition(".")[0] for column in read_columns if column} & set(columns)
+        problems: list[Problem] = []
+        count = 0
+        for row in found.rows(named.config, named.split, sorted(wanted)):
+            count += 1
+            text, said = _text(row, question), _text(row, answer)
+            steps = _text(row, solution, "assistant") or without_end(said)
+            final = final_answer(said) or marked_answer(steps)
+            if text and final:
+                problems.append(
+                    Problem(
+                        id=f"{HubSet(str(named)).short_name}/{count - 1}",
+                        problem=text,
+                        answer=final,
+                        level=_text(row, "level"),
+                        type=_text(row, "type") or _text(row, "subject"),
+                        solution=steps,
+                        source=f"{named}, row {count - 1}",
+                        row=row,
+                    )
                 )
+            if len(problems) == limit:
+                break
+        if not problems:
+            raise UserError(
+                f"{named}: none of {count} rows has a question in {question!r} and an "
+                f"answer in {read}; name other columns as in ?question=COLUMN&answer=COLUMN"
             )
-        if len(problems) == limit:
-            break
-    if not problems:
-        raise UserError(
-            f"{named}: none of {count} rows has a question in {question!r} and an "
-            f"answer in {read}; name other columns as in ?question=COLUMN&answer=COLUMN"
-        )
-    if len(problems) < count:
-        left = f"{count - len(problems):,} of {count:,} rows"
-        log.warning("%s: skipped %s, which have no question or no answer", named, left)
-    return problems
+        if len(problems) < count:
+            left = f"{count - len(problems):,} of {count:,} rows"
+            log.warning("%s: skipped %s, which have no question or no answer", named, left)
+        return problems
 
+    def check(self) -> None:
+        parts_of(self.name)
 
-def hub_held_out(name: str) -> str | None:
-    """The set's own split to evaluate on; None if it has no other one."""
-    named, found = _whole_name(name)
-    splits = found.configs[named.config]
-    own = next((split for split in ASIDE if split in splits and split != named.split), None)
-    return str(replace(named, split=own)) if own else None
+    @property
+    def short_name(self) -> str:
+        """Safe as part of a file name."""
+        whole = self.name.removeprefix(PREFIX).partition("?")[0].rpartition("/")[2]
+        return re.sub(r"[^\w.@-]", "-", whole)
 
+    def other_split(self) -> str | None:
+        """The set's own split to evaluate on; None if it has no other one."""
+        named, found = _whole_name(self.name)
+        splits = found.configs[named.config]
+        own = next((split for split in ASIDE if split in splits and split != named.split), None)
+        return str(replace(named, split=own)) if own else None
 
-def hub_set_name(name: str) -> str:
-    """A short name that is safe as part of a file name."""
-    whole = name.removeprefix(PREFIX).partition("?")[0].rpartition("/")[2]
-    return re.sub(r"[^\w.@-]", "-", whole)
+    def held_out(self) -> str:
+        return self.other_split() or super().held_out()
+
+    def holds_held_out(self) -> bool:
+        return not self.other_split()
+
+    def aside(self, limit: int | None = None) -> list[Problem]:
+        own = self.other_split()
+        return HubSet(own).problems(limit) if own else super().aside(limit)
 
 
 # --- which config, split and columns ---
@@ -150,7 +169,7 @@ def hub_set_name(name: str) -> str:
 
 def _whole_name(name: str) -> tuple[HubName, HubDataSet]:
     """The name, completed with a config and a split that exist, and the data set."""
-    named = check_hub_name(name)
+    named = parts_of(name)
     found = hub_data_set(named.repository)
     config = named.config or _usual(found.configs, "default", "main")
     if config not in found.configs:

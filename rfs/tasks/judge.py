@@ -7,10 +7,10 @@ from reasoning_from_scratch.errors import unknown_name
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Judge, grader
 from reasoning_from_scratch.sampling import Rollout
-from rfs.tasks.made_sets import MADE_SETS
 from rfs.tasks.own_task import Verifier, function_from_file
+from rfs.tasks.problem_sets import SOURCES
 
-RULES = {name: Verifier(module.score) for name, module in MADE_SETS.items()}
+RULES = {kind.rules: Verifier(kind.score) for kind in SOURCES if kind.rules}
 
 
 def verifier_of(problem: Problem, named: Verifier | None = None) -> Verifier | None:

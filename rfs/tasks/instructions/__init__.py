@@ -9,6 +9,6 @@ constraints.py has them, each a pure function of the text. In the manner of IFEv
 2023, "Instruction-Following Evaluation for Large Language Models").
 """
 
-from .prompts import problems, score
+from .prompts import Instructions, score
 
-__all__ = ["problems", "score"]
+__all__ = ["Instructions", "score"]

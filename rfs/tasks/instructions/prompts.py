@@ -20,6 +20,7 @@ from random import Random
 
 from reasoning_from_scratch.errors import unknown_name
 from reasoning_from_scratch.problems import Problem
+from rfs.tasks.source import Source
 
 from .constraints import CONSTRAINTS, lower_words
 
@@ -100,19 +101,6 @@ HELD_OUT_TOPICS = {
 }
 
 
-def problems(name: str, limit: int | None = None) -> list[Problem]:
-    """The first problems of one of SETS; no text twice. A smaller limit gives the first of them."""
-    if name not in SETS:
-        raise unknown_name("problem set", name, SETS)
-    found: dict[str, Problem] = {}
-    size, places = limit or SIZES.get(name, HELD_OUT_SIZE), count()
-    while len(found) < size:
-        problem = drawn(name, next(places))
-        if possible(problem):
-            found.setdefault(problem.problem, problem)
-    return list(found.values())
-
-
 def drawn(name: str, place: int) -> Problem:
     """The problem at one place of a set: what it is depends on nothing else."""
     random = Random(f"{name} {place}")
@@ -157,6 +145,30 @@ def score(text: str, problem: Problem) -> float:
     facts = json.loads(problem.facts)
     kept = [CONSTRAINTS[kind].holds(text, value) for kind, value in facts["constraints"]]
     return float(all(kept) and is_answer(text, problem.problem, facts["topic"]))
+
+
+class Instructions(Source):
+    """One of SETS."""
+
+    FORM = re.compile(r"instructions([:@].*)?", re.DOTALL)
+    KNOWN = (SETS[0], SETS[2])
+    rules = "instructions"
+    score = staticmethod(score)
+
+    def problems(self, limit: int | None = None) -> list[Problem]:
+        """The first problems; no text twice. A smaller limit gives the start of the same list."""
+        if self.name not in SETS:
+            raise unknown_name("problem set", self.name, SETS)
+        found: dict[str, Problem] = {}
+        size, places = limit or SIZES.get(self.name, HELD_OUT_SIZE), count()
+        while len(found) < size:
+            problem = drawn(self.name, next(places))
+            if possible(problem):
+                found.setdefault(problem.problem, problem)
+        return list(found.values())
+
+    def holds_held_out(self) -> bool:
+        return False
 
 
 # --- what is an answer at all ---

@@ -15,7 +15,8 @@ from rfs.evaluation.options import EvaluateOptions
 from rfs.run import chosen_problems
 from rfs.run.chosen_problems import all_sets, open_problems
 from rfs.run.options import resolved
-from rfs.tasks.problem_sets import kept_apart, load_problems
+from rfs.tasks.problem_sets import load_problems
+from rfs.tasks.source import kept_apart
 
 
 def many(count: int = 80) -> list[Problem]:

@@ -3,6 +3,7 @@
 import json
 import shlex
 
+import pytest
 from toy import toy_run
 
 from reasoning_from_scratch.problems import Asked, Problem, problem_prompt
@@ -55,6 +56,23 @@ def test_the_card_names_every_setting_that_changes_weights():
         assert words not in command  # a folder, what the recipe sets, what is only recorded
     parsed = parse_flags(shlex.split(command.replace("shots.txt", "plain"))[2:])
     assert (parsed.stop, parsed.temperature) == (r"\n\n", 0.8)
+
+
+@pytest.mark.parametrize(
+    "problems, named",
+    [
+        ("hf:openai/gsm8k:main@train", "hf:openai/gsm8k:main@train"),  # not the package's gsm8k
+        ("gym:chain_sum?min_terms=3", "gym:chain_sum?min_terms=3"),
+        ("/home/me/mine.jsonl", "mine.jsonl"),
+        ("/home/me/tasks/mine.py:problems", "mine.py:problems"),
+        ("math-train", "math-train"),
+    ],
+)
+def test_the_card_names_the_problems_as_others_can_find_them(problems, named):
+    text = model_card(configure("grpo", problems=problems), "mine", 3, 24, {})
+    (command,) = [line for line in text.splitlines() if line.startswith("rfs train --recipe")]
+    assert parse_flags(shlex.split(command)[2:]).problems == named
+    assert f"on problems of `{named}`" in text and "/home/me" not in text
 
 
 def test_the_example_on_the_card_asks_as_in_training(run, tmp_path, monkeypatch, capsys):

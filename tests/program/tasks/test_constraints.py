@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reasoning_from_scratch.problems import Problem
-from rfs.tasks.instructions import problems, score
+from rfs.tasks.instructions import score
 from rfs.tasks.instructions.constraints import CONSTRAINTS
 from rfs.tasks.instructions.prompts import (
     HELD_OUT_TOPICS,
@@ -13,6 +13,7 @@ from rfs.tasks.instructions.prompts import (
     TOPICS,
     is_answer,
 )
+from rfs.tasks.problem_sets import load_problems
 
 # kind, value, answers that keep to it, answers that do not
 CASES = [
@@ -70,7 +71,7 @@ HOSTILE += ["!" * 5000, "a" * 5000, "- " * 5000, "?\n" * 5000, "ﷺ" * 100, "İ"
 
 
 def test_no_prompt_contradicts_itself():
-    found = problems("instructions@new-constraints")
+    found = load_problems("instructions@new-constraints")
     assert len(found) == 200
     texts = [problem.problem for problem in found]
     assert not any("a bird" in text and 'letter "b"' in text for text in texts)
@@ -136,13 +137,14 @@ def test_what_is_no_answer(text, why):
 
 def test_a_set_is_a_function_of_its_name_and_limit():
     for name in SETS:
-        first = problems(name, 40)
-        assert problems(name, 50)[:40] == first and len({p.problem for p in first}) == 40
-    assert [len(problems(name)) for name in SETS] == [2000, 200, 200]
+        first = load_problems(name, limit=40)
+        assert load_problems(name, limit=50)[:40] == first
+        assert len({p.problem for p in first}) == 40
+    assert [len(load_problems(name)) for name in SETS] == [2000, 200, 200]
 
 
 def test_what_is_held_out():
-    asked = {name: problems(name) for name in SETS}
+    asked = {name: load_problems(name) for name in SETS}
     facts = {name: [json.loads(p.facts) for p in some] for name, some in asked.items()}
     train, held_out, new = (facts[name] for name in SETS)
     kinds = {name: {k for f in some for k, _ in f["constraints"]} for name, some in facts.items()}

@@ -17,13 +17,12 @@ from rfs.tasks.gym_tasks import (
     HARMLESS,
     REFUSED,
     RUNS,
-    problems,
     read_answer,
     score,
     task_table,
 )
 from rfs.tasks.judge import verifier_of
-from rfs.tasks.problem_sets import held_out, load_problems, training_problems
+from rfs.tasks.problem_sets import held_out, load_problems, source_of, training_problems
 
 SOME = (
     'gym:composite?datasets=[{"name":"chain_sum","weight":2},{"name":"spell_backward"},'
@@ -75,7 +74,7 @@ def test_no_text_is_on_both_sides(name):
 
 
 def test_the_rules_of_a_task_judge():
-    (problem,) = problems("gym:spell_backward", 1)
+    (problem,) = load_problems("gym:spell_backward", limit=1)
     right = problem.answer
     paid = {right: 1.0, f"Thus\n{right}\n": 1.0, f"\\boxed{{{right}}}, no: x": 1.0, "": 0.0}
     paid |= {f"<answer> {right} </answer> or so": 1.0, "\\boxed{}": 0.0, right[:-1] + "#": None}
@@ -109,7 +108,7 @@ def test_what_is_read_of_an_answer(text, truth, read):
 
 
 def test_a_problem_can_be_sent_away_and_judged_there():
-    (problem,) = problems("gym:group_anagrams", 1)  # its facts are no JSON
+    (problem,) = load_problems("gym:group_anagrams", limit=1)  # its facts are no JSON
     code = "import pickle, sys; from rfs.tasks.gym_tasks import score; "
     code += "p = pickle.load(sys.stdin.buffer); print(score(p.answer, p), score('no', p))"
     done = subprocess.run(
@@ -160,9 +159,10 @@ def test_a_problem_can_be_sent_away_and_judged_there():
     ],
 )
 def test_a_mistake_is_told_in_one_line(name, says):
-    with pytest.raises(UserError) as error:
-        load_problems(name)
-    assert says in str(error.value) and "\n" not in str(error.value)
+    for ask in (load_problems, lambda name: source_of(name).check()):  # also before a model loads
+        with pytest.raises(UserError) as error:
+            ask(name)
+        assert says in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_mistake_is_told_in_one_line(name, says):
 )
 def test_rules_that_raise_are_a_failure_of_that_answer(gym, pay, says):
     gym(entry, pay)
-    paid, failure = verifier_of(problem := problems("gym:odd", 1)[0])("1", problem)
+    paid, failure = verifier_of(problem := load_problems("gym:odd", limit=1)[0])("1", problem)
     assert paid == 0.0 and says in failure
 
 
@@ -184,7 +184,7 @@ def test_rules_cannot_change_a_problem(gym):
         return entry["metadata"]["seen"]
 
     gym(entry, spoil)
-    (problem,) = problems("gym:odd", 1)
+    (problem,) = load_problems("gym:odd", limit=1)
     assert [score("1", problem), score("1", problem)] == [1.0, 1.0]
 
 
@@ -223,7 +223,7 @@ def test_every_task_whose_rules_ask_python_is_known():
 
 @pytest.mark.parametrize("task", sorted(HARMLESS))
 def test_what_the_model_wrote_is_not_run(task, tmp_path):
-    (problem,) = problems(f"gym:{task}", 1)
+    (problem,) = load_problems(f"gym:{task}", limit=1)
     trap = tmp_path / "trap"
     attacks = [f"open({str(trap)!r}, 'w')", f"[open({str(trap)!r}, 'w')]"]
     attacks += [f"__import__('pathlib').Path({str(trap)!r}).touch()", "().__class__", "exit()"]
@@ -233,7 +233,7 @@ def test_what_the_model_wrote_is_not_run(task, tmp_path):
     assert not trap.exists()
     if problem.answer:
         assert score(problem.answer, problem) == 1.0
-    (mixed,) = problems(f'gym:composite?datasets=[{{"name":"{task}"}}]', 1)
+    (mixed,) = load_problems(f'gym:composite?datasets=[{{"name":"{task}"}}]', limit=1)
     for text in attacks:
         assert verifier_of(mixed)(text, mixed) == (0.0, ""), text
     assert not trap.exists()

@@ -14,14 +14,8 @@ from reasoning_from_scratch.text import read_lines
 from rfs.files import hub_data
 from rfs.run.chosen_problems import all_sets
 from rfs.run.options import configure, resolved
-from rfs.tasks.hub_sets import hub_problems
-from rfs.tasks.problem_sets import (
-    check_set,
-    held_out,
-    kept_apart,
-    load_problems,
-    set_name,
-)
+from rfs.tasks.problem_sets import held_out, load_problems, source_of
+from rfs.tasks.source import kept_apart
 
 pa = pytest.importorskip("pyarrow", reason="the extra hf")
 pq = pytest.importorskip("pyarrow.parquet", reason="the extra hf")
@@ -117,7 +111,7 @@ def test_what_is_held_out(server):
     columns = "?question=answer&answer=question"
     assert held_out(f"hf:openai/gsm8k{columns}") == f"hf:openai/gsm8k:main@test{columns}"
     assert len(load_problems("hf:openai/gsm8k@held-out")) == 7
-    assert set_name("hf:openai/gsm8k:main@test" + columns) == "gsm8k-main@test"
+    assert source_of("hf:openai/gsm8k:main@test" + columns).short_name == "gsm8k-main@test"
 
 
 def test_held_out_is_one_set_whoever_names_it(server):
@@ -201,9 +195,9 @@ def test_a_set_in_several_files_is_read_as_far_as_it_is_asked_for(server):
         "default/test/0000.parquet": parquet(GSM8K),
     }
     server.behaviors = [data_hub(files)]
-    hub_problems("hf:openai/gsm8k", 30)
+    load_problems("hf:openai/gsm8k", limit=30)
     assert [path.rpartition("/")[2] for path in server.paths()] == ["0000.parquet"]
-    assert len({problem.id for problem in hub_problems("hf:openai/gsm8k")}) == 60
+    assert len({problem.id for problem in load_problems("hf:openai/gsm8k")}) == 60
 
 
 def test_a_set_comes_once(server, monkeypatch, tmp_path):
@@ -233,7 +227,7 @@ def test_what_the_hub_does_not_give(server, status, code, words):
 def test_without_pyarrow(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UserError, match="uv sync --extra hf"):
-        check_set("hf:openai/gsm8k")
+        source_of("hf:openai/gsm8k").check()
 
 
 def test_a_run_trains_on_it_and_goes_on(server, tmp_path, monkeypatch, capsys):

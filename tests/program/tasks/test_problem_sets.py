@@ -1,14 +1,30 @@
 """Problem sets: the official files load, and a bad file is told in one line."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
+from command_world import SHORT, commands, make_world
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problem_sets import PROBLEM_SETS
 from reasoning_from_scratch.problems import CHAT_TOKENS, Problem, problem_prompt, with_prompt
-from rfs.tasks.problem_sets import load_problems
+from reasoning_from_scratch.text import read_lines
+from rfs.tasks import problem_sets
+from rfs.tasks.gym_tasks import GymTask
+from rfs.tasks.hub_sets import HubSet
+from rfs.tasks.instructions import Instructions
+from rfs.tasks.own_problems import OwnProblems
+from rfs.tasks.problem_sets import (
+    SOURCES,
+    ChapterSet,
+    HeldOut,
+    ProblemFile,
+    load_problems,
+    source_of,
+)
+from rfs.tasks.source import Source
 
 GSM8K_ROW = {
     "question": "A shop sells 3 boxes at $1,500 each. How much is that?",
@@ -181,3 +197,70 @@ def test_a_problem_may_be_put_in_another_way():
     (chat,) = with_prompt(problems, "nanochat", tokenizer)
     wanted = "<|bos|><|user_start|>How {many}?<|user_end|><|assistant_start|>"
     assert problem_prompt(chat) == wanted
+
+
+# --- one list of sources
+
+
+@pytest.mark.parametrize(
+    "name, kind, short_name, held_out",
+    [
+        ("tiny", ChapterSet, "tiny", "tiny-test"),
+        ("guess", ChapterSet, "guess", "guess"),
+        ("math-500", ChapterSet, "math-500", "math-500@held-out"),
+        ("tiny@held-out", HeldOut, "tiny@held-out", None),
+        ("some/mine.jsonl", ProblemFile, "mine.jsonl", "some/mine.jsonl@held-out"),
+        ("some/mine.jsonl@held-out", HeldOut, "mine.jsonl@held-out", None),
+        ("some/m.py:rows", OwnProblems, "m.py:rows", "some/m.py:rows@held-out"),
+        ("some/m.py:rows@held-out", HeldOut, "m.py:rows@held-out", None),
+        (
+            "hf:a/b:c@test?question=d/e",
+            HubSet,
+            "b-c@test",
+            None,
+        ),  # the hub is not asked
+        ("hf:a/b@held-out", HeldOut, "b@held-out", None),
+        ("gym:gcd", GymTask, "gym:gcd", "gym:gcd@held-out"),
+        ("gym:gcd@held-out", GymTask, "gym:gcd@held-out", None),
+        ("instructions", Instructions, "instructions", "instructions@held-out"),
+        ("instructions@held-out", Instructions, "instructions@held-out", None),
+    ],
+)
+def test_a_name_says_which_source(name, kind, short_name, held_out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # none of the files is there
+    source = source_of(name)
+    assert (type(source), source.short_name) == (kind, short_name)
+    assert held_out is None or source.held_out() == held_out
+    in_file = kind in (ProblemFile, OwnProblems) or "some/" in name
+    assert source.located() == (f"{tmp_path}/{name}" if in_file else name)
+    assert source.shown_name == (short_name if in_file else name)
+
+
+class Letters(Source):
+    """letters:N, the first N pairs of letters."""
+
+    FORM = re.compile(r"letters:\d+")
+    KNOWN = ("letters:N",)
+
+    def problems(self, limit=None):
+        pairs = [a + b for a in "abcdefgh" for b in "abcdefghij"]
+        count = min(int(self.name.partition(":")[2]), limit or len(pairs))
+        return [Problem(f"letters/{pair}", pair, "3") for pair in pairs[:count]]
+
+
+def test_a_new_source_is_a_class_and_a_row(tmp_path, monkeypatch, capsys):
+    """Every command then knows it, its held-out share, and how to name it."""
+    monkeypatch.setattr(problem_sets, "SOURCES", [Letters, *SOURCES])
+    with pytest.raises(UserError, match="letters:N"):
+        source_of("zzz").check()
+    make_world(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "--model", "tiny-toy", "--problems", "letters:80", *SHORT, "--out", "run"]
+    assert commands([*words, "--data-path", "x.jsonl"]) == 2
+    assert "letters:80 has its own problems: drop one" in capsys.readouterr().err
+    assert commands(words) == 0, capsys.readouterr().err
+    assert "under the name letters:80@held-out" in capsys.readouterr().err
+    assert "letters:80@held-out/env/all/correct" in read_lines(tmp_path / "run/metrics.jsonl")[-1]
+    assert "on problems of `letters:80`" in next(tmp_path.glob("run/**/README.md")).read_text()
+    assert commands(["evaluate", "--model", "run", "--max-new-tokens", "4"]) == 0
+    assert "letters:80@held-out, " in capsys.readouterr().out

@@ -1,0 +1,65 @@
+"""Problems that a function of your own yields: FILE.py:FUNCTION.
+
+    rfs train --problems my_task.py:problems
+
+A function `test_problems` in the same file yields those to evaluate on.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.problem_sets import as_problem, text_of
+from reasoning_from_scratch.problems import Problem
+from rfs.tasks.foreign import error_in_words
+from rfs.tasks.own_task import defines, function_from_file
+from rfs.tasks.source import OwnSource
+
+OWN_SIZE = 12_000  # problems taken from a generator that may never end
+
+
+class OwnProblems(OwnSource):
+    """What FILE.py:FUNCTION yields, as Problem objects or as rows like a file's."""
+
+    FORM = re.compile(r".*\.py:.*", re.DOTALL)
+    KNOWN = ("FILE.py:FUNCTION",)
+
+    def problems(self, limit: int | None = None) -> list[Problem]:
+        problems = list(islice(self.rows(), min(limit or OWN_SIZE, OWN_SIZE)))
+        if not problems:
+            raise UserError(f"{self.name} yields no problems")
+        return problems
+
+    def rows(self) -> Iterator[Problem]:
+        count, stem = 0, Path(self.name.rpartition(":")[0]).stem
+        try:
+            for row in function_from_file(self.name)():
+                if isinstance(row, Problem):  # a verifier may not need an answer
+                    texts: dict[str, Any] = {
+                        "problem": text_of(vars(row), "problem"),
+                        "answer": text_of(vars(row), "answer", optional=True),
+                    }
+                    problem = replace(row, **texts)
+                else:
+                    problem = as_problem(row, f"{stem}/{count}")
+                yield problem
+                count += 1
+        except (UserError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # the reader's code may raise anything
+            raise UserError(f"{self.name}, problem {count}: {error_in_words(error)}") from error
+
+    def check(self) -> None:
+        """Looks for the function."""
+        function_from_file(self.name)
+
+    def is_there(self) -> bool:
+        return defines(self.name)
+
+    def held_out(self) -> str:
+        tests = self.name.rpartition(":")[0] + ":test_problems"
+        return tests if defines(tests) else super().held_out()
