@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.model_names import folder_named
 from reasoning_from_scratch.text import counted, expanded, one_line
 
 
@@ -154,7 +153,7 @@ def read_asked(text: str | bytes, origin: object) -> Asked:
 
 def asked_of(model: str | Path) -> Asked | None:
     """How the model in that folder was asked in training, if the folder says so."""
-    path = folder_named(model) / PROMPT_FILE
+    path = expanded(model) / PROMPT_FILE
     return read_asked(path.read_bytes(), path) if path.is_file() else None
 
 

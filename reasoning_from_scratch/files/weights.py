@@ -215,7 +215,7 @@ def load_model_and_tokenizer(
             base, device, use_compile, local_dir, dtype=dtype
         )
         add_adapter(model, folder_named(which_model), base)
-        if asked := asked_of(which_model):
+        if asked := asked_of(folder_named(which_model)):
             tokenizer.files[PROMPT_FILE] = asked.to_json()
         return model, tokenizer
     exact = dtype not in (None, torch.bfloat16)  # perhaps float32: only the model's size tells

@@ -121,7 +121,7 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
 
 def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) -> EvaluateOptions:
     """The same for models that are no runs, if their folders say how they were asked."""
-    asked = {name: found for name in names if (found := asked_of(name))}
+    asked = {name: found for name in names if (found := asked_of(folder_named(name)))}
     usual = Asked(render_prompt(PLACE))
     if all(replace(one, chat_template=False) == usual for one in asked.values()):
         return options

@@ -13,7 +13,7 @@ from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG, base_of
 from reasoning_from_scratch.files.tensor_files import load_state, save_state
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merged, save_peft
-from reasoning_from_scratch.problems import PROMPT_FILE, Asked, asked_of
+from reasoning_from_scratch.problems import PROMPT_FILE, Asked, asked_by
 from rfs.commands import cli
 from rfs.config import RunConfig
 from rfs.files.models import check_model_name, load_model_and_tokenizer
@@ -74,8 +74,10 @@ def test_one_that_is_shipped_is_known_by_its_name(adapter, monkeypatch):
     (adapter / PROMPT_FILE).write_bytes(asked.to_json())
     monkeypatch.setattr(model_names, "shipped_folder", lambda name: adapter)
     check_model_name("qwen-gsm8k")
-    assert base_of("qwen-gsm8k") == "tiny" and asked_of("qwen-gsm8k") == asked
-    wanted, found = (load_model_and_tokenizer(name)[0] for name in (adapter, "qwen-gsm8k"))
+    assert base_of("qwen-gsm8k") == "tiny"
+    wanted, _ = load_model_and_tokenizer(adapter)
+    found, tokenizer = load_model_and_tokenizer("qwen-gsm8k")
+    assert asked_by(tokenizer) == asked
     both = zip(wanted.state_dict().values(), found.state_dict().values(), strict=True)
     assert all(torch.equal(one, other) for one, other in both)
     assert load_tokenizer_only("qwen-gsm8k").encode("3 + 4")
