@@ -49,6 +49,8 @@ class Needs:
         return " ".join(map(str, (self.name, *self.values)))
 
     def holds(self, config: object) -> bool:
+        if not hasattr(config, self.name):  # a command that only samples has no objective, say
+            return True
         value = getattr(config, self.name)
         return value in self.values if self.values else value not in (None, False, 0, "none")
 

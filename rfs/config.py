@@ -173,8 +173,16 @@ class Records:
 class RunConfig(Records, Scale, TrainConfig, Problems, Run):
     """Every choice of a training run."""
 
-    # The fields that were named, on a command line or in `configure`; None: created directly.
+    # The fields that were named, on a command line or in `configure`. If the object is created
+    # directly, nobody says so: then those that are not at their defaults.
     given: frozenset[str] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.given is None:
+            own = [item for item in dataclasses.fields(self) if item.name != "given"]
+            changed = [item.name for item in own if getattr(self, item.name) != default_of(item)]
+            self.given = frozenset(changed)
 
     @property
     def draws(self) -> bool:
@@ -197,14 +205,6 @@ class RunConfig(Records, Scale, TrainConfig, Problems, Run):
     def weighs_importance(self) -> bool:
         return super().weighs_importance or self.has_usual_cap
 
-    def requested(self) -> set[str]:
-        """The fields that were given a value other than their default. Giving a default requests
-        nothing: it may only undo what a recipe sets."""
-        default = RunConfig()
-        every = [item.name for item in dataclasses.fields(self) if item.name != "given"]
-        named = every if self.given is None else self.given
-        return {name for name in named if getattr(self, name) != getattr(default, name)}
-
 
 PARTS = (
     Run,
@@ -226,13 +226,17 @@ PLACES = marked(RunConfig, PLACE)
 FORMER = {"loss_fn", "stop_on_alarm"}
 
 
+def default_of(item: dataclasses.Field) -> Any:
+    return item.default_factory() if callable(item.default_factory) else item.default
+
+
 def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
     """A copy with some fields changed; an unknown field is an error that names the nearest."""
     names = [item.name for item in dataclasses.fields(config)]
     for name in changes:
         if name not in names:
             raise unknown_name(f"field of {type(config).__name__}", name, names)
-    if isinstance(config, RunConfig) and config.given is not None:
+    if isinstance(config, RunConfig):
         changes = {"given": config.given | changes.keys()} | changes
     return dataclasses.replace(config, **changes)
 

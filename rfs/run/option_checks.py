@@ -3,7 +3,7 @@ no effect, each in one sentence."""
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import Field, fields
+from dataclasses import fields
 from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -13,7 +13,7 @@ from reasoning_from_scratch.facts import Needs
 from reasoning_from_scratch.problems import is_in_file
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
-from rfs.config import RunConfig, fits
+from rfs.config import RunConfig, default_of, fits
 from rfs.tasks.own_task import evaluator_name
 from rfs.tasks.problem_sets import source_of
 
@@ -280,7 +280,7 @@ GREEDY = {
 
 def check_void(config: RunConfig) -> None:
     """Refuse options of a run that were given but have no effect."""
-    check_needs(config, config.requested(), WITHOUT, LOSS_FNS.get(config.objective, {}))
+    check_needs(config, config.given, WITHOUT, LOSS_FNS.get(config.objective, {}))
 
 
 def check_needs(
@@ -302,7 +302,3 @@ def check_needs(
                 other = " ".join([flag(need.name), " or ".join(map(str, need.values))]).rstrip()
                 why = without.get(str(need), f"without {other}")
                 raise UserError(f"{flag(name)} {words} does nothing {why}")
-
-
-def default_of(item: Field) -> object:
-    return item.default_factory() if callable(item.default_factory) else item.default

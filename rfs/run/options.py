@@ -118,8 +118,9 @@ def config_files(model: str) -> Iterator[Path]:
 def resolved(config: RunConfig) -> RunConfig:
     """A checked copy in which every open field has a value that follows from the given ones."""
     check_kinds(config)
-    requested = config.requested()
-    config = replace(config, given=frozenset(requested))
+    # Whoever gives None leaves it open.
+    given = frozenset(name for name in config.given if getattr(config, name) is not None)
+    config = replace(config, given=given)
     values = preset(config.model) | GAMES.get(config.environment, {})
     if config.data_path and config.problems is None:  # a file alone is the problem set
         config = replace(config, problems=config.data_path, data_path=None)
@@ -131,11 +132,10 @@ def resolved(config: RunConfig) -> RunConfig:
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     # If options say how to evaluate but not when: at the start and at the end.
-    values = values | {
-        "eval_every": config.steps if requested & {*marked(RunConfig, EVALUATES)} else 0
-    }
+    evaluates = given & {*marked(RunConfig, EVALUATES)}
+    values = values | {"eval_every": config.steps if evaluates else 0}
     config = filled(config, values)
-    if "overlong_penalty" not in requested:  # a recipe does not know this model's limit
+    if "overlong_penalty" not in given:  # a recipe does not know this model's limit
         config = at_most(config, overlong_penalty=config.max_new_tokens)
     check(config)
     if not config.resume:  # a resumed run's values were checked when it began
