@@ -27,9 +27,9 @@ from rfs.commands.cli import guarded, with_home
 from rfs.commands.other_words import flags_of, in_our_words
 from rfs.commands.reading import read
 from rfs.commands.train import say_end
-from rfs.config import RunConfig, replaced
+from rfs.config import PLACES, RunConfig, replaced
 from rfs.files.saved_models import read_index, which_weights
-from rfs.run.folder import PLACES, RunFolder, new_folder
+from rfs.run.folder import RunFolder, new_folder
 from rfs.run.option_checks import flag
 from rfs.run.options import configure, preset, resolved
 from rfs.run.origin import with_whole_paths

@@ -42,11 +42,3 @@ def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise unknown_name(kind, name, known)
-
-
-def check_at_least(options: object, **smallest: int) -> None:
-    """Refuses numbers of the command line that are too small; None was not given."""
-    for name, least in smallest.items():
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise UserError(f"--{name.replace('_', '-')} is {value}, but must be at least {least}")

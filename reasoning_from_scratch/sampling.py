@@ -35,7 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from reasoning_from_scratch.config import Sampling
+from reasoning_from_scratch.config import Sampling, check_numbers
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model, room_for_answer
@@ -571,27 +571,13 @@ class RunningBatch:
             self._look_at_rows()
 
 
-def can_divide(temperature: float) -> bool:
-    """Whether logits can be divided by it, or it means the most probable token."""
-    return temperature == 0 or SMALLEST_TEMPERATURE <= temperature < math.inf
-
-
 def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
     """Raise a UserError for what cannot be sampled."""
     if sampling.max_new_tokens is None:
         raise UserError("how long may an answer be? Give max_new_tokens")
-    for name, good in (
-        ("rollouts", sampling.rollouts >= 1),
-        ("max_new_tokens", sampling.max_new_tokens >= 1),
-        ("temperature", can_divide(sampling.temperature)),
-        ("top_p", 0 < sampling.top_p <= 1),
-        ("top_k", sampling.top_k >= 0),
-        ("sample_rows", sampling.sample_rows >= 1),
-        ("max_turns", sampling.max_turns >= 1),
-        ("max_turn_tokens", sampling.max_turn_tokens >= 0),
-    ):
-        if not good:
-            raise UserError(f"{name}={getattr(sampling, name)} is out of range")
+    check_numbers(sampling, Sampling)
+    if 0 < sampling.temperature < SMALLEST_TEMPERATURE:
+        raise UserError(f"temperature is {sampling.temperature}, too small to divide by; 0 is fine")
     vocabulary = model.cfg["vocab_size"]
     for i, prompt in enumerate(prompts):
         if not prompt:

@@ -10,9 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from reasoning_from_scratch.config import (
+    SAMPLED,
     Loss,
     Memory,
     Optim,
@@ -21,8 +32,10 @@ from reasoning_from_scratch.config import (
     Steps,
     TrainConfig,
     Updates,
+    marked,
 )
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.facts import AS_TRAINED, FIXED, AtLeast, Mark, Needs
 from reasoning_from_scratch.problems import check_prompt, is_in_file
 from reasoning_from_scratch.stops import stop_text
 
@@ -30,30 +43,32 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 AnyConfig = TypeVar("AnyConfig", bound="DataclassInstance")
+PLACE = Mark("where a run is and how it is started, which says nothing about what it does")
+EVALUATES = Needs("eval_every")
 
 
 @dataclass
 class Run:
     """What is trained, and where the run is stored."""
 
-    model: str = "tiny-base"
+    model: Annotated[str, FIXED] = "tiny-base"
     """Start from this model: tiny-base, smollm2, qwen-0.5b, OWNER/NAME, a folder, a file, a run or
     RUN@SAVE. A LoRA folder, such as a run's adapter/, is loaded on top of its base model."""
-    load_checkpoint_path: str | None = None
+    load_checkpoint_path: Annotated[str | None, FIXED] = None
     """Load the current weights of this checkpoint or run, and nothing else."""
-    kl_reference: str | None = None
+    kl_reference: Annotated[str | None, Needs("kl"), FIXED] = None
     """Compare with this model in the KL penalty (default: the trained model at its start)."""
     recipe: str = "grpo"
     """Train with this row of `rfs recipes`, or your own, FILE.py:NAME; flags override the row."""
     smoke: bool = False
     """Run only two small steps, to see within two minutes that everything works here."""
-    preflight: bool = True
+    preflight: Annotated[bool, PLACE] = True
     """Before the first step, check briefly whether this model can learn from these problems."""
-    log_path: str | None = None
+    log_path: Annotated[str | None, PLACE] = None
     """Write the run into this folder (default: runs/RECIPE-MODEL-TIME)."""
-    resume: str | None = None
+    resume: Annotated[str | None, PLACE] = None
     """Continue the run in this folder, with its model, LoRA and optimizer."""
-    overwrite: bool = False
+    overwrite: Annotated[bool, PLACE] = False
     """Delete a run that is already in the folder, once the new one is sure to start."""
 
 
@@ -61,10 +76,10 @@ class Run:
 class Asking:
     """How a problem is presented to the model."""
 
-    prompt: str | None = None
+    prompt: Annotated[str | None, AS_TRAINED] = None
     """Ask a problem this way: book, question, chat, plain, nanochat, or as in a FILE that has
     {problem} in it, alone (plain:FILE) or in the chat template, chat:FILE (default: by the set)."""
-    stop: str | None = None
+    stop: Annotated[str | None, AS_TRAINED] = None
     """Also end an answer at this text, such as "\\n\\n" or "Question:" for a base model."""
 
     def check_asking(self) -> None:
@@ -84,9 +99,9 @@ class Problems(Asking):
     FILE.py:FUNCTION, hf:OWNER/NAME, or gym:TASK."""
     data_path: str | None = None
     """Read the training problems from this file, instead of a download."""
-    problem_limit: int | None = None
+    problem_limit: Annotated[int | None, AtLeast(1)] = None
     """Use only the first N training problems (default: all)."""
-    few_shot: int = 0
+    few_shot: Annotated[int, AtLeast(0)] = 0
     """Show the first N problems of the set, solved, before each question."""
 
 
@@ -96,16 +111,16 @@ class Scale:
 
     shard: Literal["none", "fsdp"] = "none"
     """Under torchrun, fsdp keeps a slice of weights, gradients and optimizer on each rank."""
-    num_minibatches: int = 1
+    num_minibatches: Annotated[int, AtLeast(1), SAMPLED] = 1
     """Stream a substep in this many parts: each is trained on while the others are sampled."""
-    max_steps_off_policy: int = 0
+    max_steps_off_policy: Annotated[int, AtLeast(0), SAMPLED] = 0
     """Let a parallel sampler lag this many steps behind; 0 takes turns, with bit-identical
     repeats."""
-    sampler: Literal["local", "ray"] = "local"
+    sampler: Annotated[Literal["local", "ray"], SAMPLED] = "local"
     """Sample in this process, or with actors of Ray, here or on many machines (extra: ray)."""
-    num_samplers: int = 2
+    num_samplers: Annotated[int, AtLeast(1), Needs("sampler", "ray")] = 2
     """Start this many Ray actors; each holds the model and samples a part of every step."""
-    ray_address: str | None = None
+    ray_address: Annotated[str | None, Needs("sampler", "ray")] = None
     """Use the running Ray cluster at HOST:PORT (default: start Ray on this machine)."""
 
 
@@ -113,31 +128,31 @@ class Scale:
 class Records:
     """What is evaluated, saved and reported."""
 
-    eval_every: int | None = None
+    eval_every: Annotated[int | None, AtLeast(0)] = None
     """Evaluate after every N steps; 0 never does (default: at both ends if --eval-... is given)."""
-    eval_problems: Sequence[str] | None = None
+    eval_problems: Annotated[Sequence[str] | None, EVALUATES] = None
     """Evaluate on these problem sets, the main one first (default: those of --problems)."""
-    eval_limit: int = 100
+    eval_limit: Annotated[int, AtLeast(1), EVALUATES] = 100
     """Evaluate on this many problems of each set."""
-    eval_samples: int = 1
+    eval_samples: Annotated[int, AtLeast(1), EVALUATES] = 1
     """Draw this many answers per problem at evaluation: 1 uses greedy decoding, more are sampled
     for pass@k."""
-    evaluators: Sequence[str] | None = None
+    evaluators: Annotated[Sequence[str] | None, EVALUATES] = None
     """Also run your FILE.py:FUNCTION(model, tokenizer) -> {name: number} at each evaluation."""
-    save_every: int = 0
+    save_every: Annotated[int, AtLeast(0)] = 0
     """Save weights and optimizer after every N steps; the last step is always saved."""
-    rolling_every: int = 0
+    rolling_every: Annotated[int, AtLeast(0)] = 0
     """Save after every N steps, and keep only the newest of these saves."""
-    keep_last: int = 0
+    keep_last: Annotated[int, AtLeast(0), Needs("save_every")] = 0
     """Keep only the last N of the --save-every saves; 0 keeps all."""
-    report_every: int = 10
+    report_every: Annotated[int, AtLeast(0)] = 10
     """Answer the probe problems and write a new report.html after every N steps; 0 does so only at
     the end."""
-    num_groups_to_log: int = 4
+    num_groups_to_log: Annotated[int, AtLeast(0)] = 4
     """Write N groups in full to each step's page, mixed ones first; 0 writes no pages."""
     iteration_folders: bool = False
     """Give each step's files a second name, in iteration_NNNNNN/, as Tinker's viewers expect."""
-    compute_post_kl: bool = False
+    compute_post_kl: Annotated[bool, SAMPLED] = False
     """Measure the gap from the sampler's record to the policy after a step (kl_pre_post_v1, v2)."""
     wandb: str | None = None
     """Also log to this Weights & Biases project (extra: wandb)."""
@@ -158,16 +173,37 @@ class Records:
 class RunConfig(Records, Scale, TrainConfig, Problems, Run):
     """Every choice of a training run."""
 
-    # The fields that were named, on a command line or in `configure`; None: created directly.
+    # The fields that were named, on a command line or in `configure`. If the object is created
+    # directly, nobody says so: then those that are not at their defaults.
     given: frozenset[str] | None = field(default=None, repr=False, compare=False)
 
-    def requested(self) -> set[str]:
-        """The fields that were given a value other than their default. Giving a default requests
-        nothing: it may only undo what a recipe sets."""
-        default = RunConfig()
-        every = [item.name for item in dataclasses.fields(self) if item.name != "given"]
-        named = every if self.given is None else self.given
-        return {name for name in named if getattr(self, name) != getattr(default, name)}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.given is None:
+            own = [item for item in dataclasses.fields(self) if item.name != "given"]
+            changed = [item.name for item in own if getattr(self, item.name) != default_of(item)]
+            self.given = frozenset(changed)
+
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn: where solutions are learned, only in evaluations."""
+        return super().draws and not (self.is_supervised and self.eval_samples == 1)
+
+    @property
+    def drifts(self) -> bool:
+        return super().drifts or self.max_steps_off_policy > 0
+
+    @property
+    def has_usual_cap(self) -> bool:
+        """Whether the weight p_start / p_sampler is capped if nothing else is given: the sampler is
+        not the trainer, and the loss has no ratio to the sampler of its own."""
+        int8 = self.sampling_weights == "int8"
+        lags = self.max_steps_off_policy > 0
+        return self.clips and (int8 or lags) or int8 and self.objective == "reinforce"
+
+    @property
+    def weighs_importance(self) -> bool:
+        return super().weighs_importance or self.has_usual_cap
 
 
 PARTS = (
@@ -184,8 +220,14 @@ PARTS = (
     Records,
 )
 
+PLACES = marked(RunConfig, PLACE)
+
 # Fields of earlier versions: one repeated what others say, the other nobody used.
 FORMER = {"loss_fn", "stop_on_alarm"}
+
+
+def default_of(item: dataclasses.Field) -> Any:
+    return item.default_factory() if callable(item.default_factory) else item.default
 
 
 def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
@@ -194,7 +236,7 @@ def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
     for name in changes:
         if name not in names:
             raise unknown_name(f"field of {type(config).__name__}", name, names)
-    if isinstance(config, RunConfig) and config.given is not None:
+    if isinstance(config, RunConfig):
         changes = {"given": config.given | changes.keys()} | changes
     return dataclasses.replace(config, **changes)
 
@@ -222,7 +264,7 @@ def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> Run
                 f"{origin}: this version does not know {key} {value!r}; use the version "
                 "that wrote it, or correct the value"
             )
-    return RunConfig(**known)
+    return RunConfig(**known, given=frozenset())  # what was given, was given to that run
 
 
 def fits(value: Any, kind: Any) -> bool:

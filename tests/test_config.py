@@ -7,8 +7,17 @@ import json
 
 import pytest
 
-from reasoning_from_scratch.config import Optim
+from reasoning_from_scratch.config import (
+    Drawing,
+    Loss,
+    Optim,
+    TrainConfig,
+    check_numbers,
+    facts_of,
+    marked,
+)
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.facts import AS_TRAINED, Needs
 from rfs.config import PARTS, RunConfig, from_json, replaced, to_json
 from rfs.run.options import configure
 
@@ -36,6 +45,23 @@ def test_every_field_has_a_sentence_of_help(part):
         }
     assert helped.keys() == {field.name for field in dataclasses.fields(part)}
     assert all(text.endswith(".") for text in helped.values())
+
+
+def test_what_a_field_needs_is_another_or_a_property():
+    facts = [fact for facts in facts_of(RunConfig).values() for fact in facts]
+    needs = {fact.name for fact in facts if isinstance(fact, Needs)}
+    assert len(needs) > 10 and all(hasattr(RunConfig, name) for name in needs)
+
+
+def test_a_field_that_a_subclass_repeats_keeps_its_facts():
+    @dataclasses.dataclass
+    class Longer(Drawing):
+        max_new_tokens: int = 2048
+
+    assert marked(Longer, AS_TRAINED) == ["max_new_tokens"]
+    with pytest.raises(UserError, match="^max_new_tokens is 0, but must be at least 1$"):
+        check_numbers(Longer(max_new_tokens=0))
+    check_numbers(TrainConfig(max_new_tokens=0), Loss)  # of a part only
 
 
 def test_json_round_trip():

@@ -24,7 +24,7 @@ LOOP = """
     qwen3 stops tokenizer chat_templates problems sampling rewards advantages logprobs losses
     rollouts policy trainer recipes config
 """.split()
-LEAVES = ("text", "errors")
+LEAVES = ("text", "errors", "facts")
 
 # A room may import those of its package that stand before it.
 ROOMS = {

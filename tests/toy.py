@@ -129,7 +129,7 @@ def named(config, model=None, tokenizer=None, problems=None, eval_problems=None)
 
 def evaluates(config) -> bool:
     asked = ("eval_every", "eval_problems", "eval_limit", "eval_samples", "evaluators")
-    return any(name in config.requested() for name in asked)
+    return any(name in config.given for name in asked)
 
 
 def saved(model, tokenizer, place) -> str:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from reasoning_from_scratch import __version__
+from reasoning_from_scratch.config import check_numbers
 from reasoning_from_scratch.errors import UserError, unknown_name
-from rfs.commands.other_words import SHOWN, as_flags, flags_of, in_our_words
+from rfs.commands.other_words import SHOWN, as_flags, dashed, flags_of, in_our_words
 
 # name -> (one line of help, "module:function"). The function takes the options that OPTIONS has for
 # it, or nothing, or `argv`, the flags themselves. `rfs --help` reads only this table, so it never
@@ -202,6 +203,7 @@ def run_command(name: str, args: Sequence[str]) -> int:
         kind = load_function(OPTIONS[name])
         args = in_our_words(args, flags_of(kind))
         options = read(kind, args, first=getattr(kind, "FIRST", ()), **looks)
+        check_numbers(options, spelled=dashed)
         say_loading(options.check())
         function = load_function(target)
         named = "given" in inspect.signature(function).parameters

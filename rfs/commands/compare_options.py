@@ -1,9 +1,10 @@
 """Options of `rfs compare`."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.facts import AtLeast
 from rfs.config import RunConfig
 from rfs.files.models import check_model_name
 from rfs.run.option_checks import flag
@@ -20,7 +21,7 @@ class CompareOptions:
     """Compare these rows of `rfs recipes`, or your own, FILE.py:NAME."""
     lrs: tuple[float, ...] | None = None
     """Try these learning rates with each recipe; the best one for each is shown."""
-    seeds: int = 3
+    seeds: Annotated[int, AtLeast(1)] = 3
     """Make this many runs per recipe and learning rate, with seeds 0, 1, ..."""
     baseline: str | None = None
     """Compare the others with this recipe (default: the first)."""
@@ -31,20 +32,20 @@ class CompareOptions:
     evaluations use its held-out problems."""
     reward: str | None = None
     """Replace the grader by your own verifier, FILE.py:FUNCTION."""
-    steps: int = 60
+    steps: Annotated[int, AtLeast(1)] = 60
     """Train each run for this many steps."""
-    problems_per_step: int = 8
+    problems_per_step: Annotated[int, AtLeast(1)] = 8
     """Sample this many problems at each step."""
-    rollouts: int = 8
+    rollouts: Annotated[int, AtLeast(2)] = 8
     """Sample this many rollouts per problem."""
-    max_new_tokens: int | None = None
+    max_new_tokens: Annotated[int | None, AtLeast(1)] = None
     """End an answer after this many tokens."""
-    eval_every: int = 10
+    eval_every: Annotated[int, AtLeast(1, "the table needs evaluations")] = 10
     """Evaluate after every N steps and at the end; a killed run continues from the last
     evaluation."""
-    eval_limit: int = 200
+    eval_limit: Annotated[int, AtLeast(1)] = 200
     """Evaluate on this many problems."""
-    jobs: int | None = None
+    jobs: Annotated[int | None, AtLeast(1)] = None
     """Run this many in parallel, which share the cores (default: one per core for a tiny model,
     else 1)."""
     out: str = "runs/compare"
@@ -57,10 +58,6 @@ class CompareOptions:
         if self.problems is not None:
             source_of(self.problems).check()
         try_functions(self.reward)
-        if self.seeds < 1:
-            raise UserError(f"--seeds is {self.seeds}, but must be at least 1")
-        if self.eval_every < 1:
-            raise UserError(f"--eval-every is {self.eval_every}, but the table needs evaluations")
         if len(set(self.recipes)) < len(self.recipes) or not self.recipes:
             raise UserError("--recipes needs one or more names, each once")
         if self.lrs is not None and len(set(self.lrs)) != max(1, len(self.lrs)):

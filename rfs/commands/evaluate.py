@@ -8,7 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from reasoning_from_scratch.errors import UserError, check_at_least
+from reasoning_from_scratch.config import marked
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.facts import AS_TRAINED
 from reasoning_from_scratch.files.model_names import folder_named
 from reasoning_from_scratch.problems import (
     PLACE,
@@ -30,16 +32,11 @@ from rfs.report.pass_picture import save_pass_curves
 from rfs.report.picture_files import picture_path
 from rfs.run.chosen_problems import solved_examples
 from rfs.run.folder import RunFolder
-from rfs.run.option_checks import flag
+from rfs.run.option_checks import GREEDY, check_needs, flag
 from rfs.run.options import GAMES, configure, preset, resolved
 from rfs.tasks.environments.conversation import environment_of
 from rfs.tasks.judge import named_verifier
 from rfs.tasks.problem_sets import held_out, load_problems, source_of
-
-# The training settings on which a run's answers, or the verdicts on them, depend.
-AS_TRAINED = (
-    "environment max_turns max_turn_tokens max_new_tokens prompt stop reward calculator"
-).split()
 
 
 def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
@@ -47,7 +44,7 @@ def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
     options, examples = as_trained(asked, given)
     if options.problems is None:
         options = replace(options, problems=default_problems(options))
-    refuse_unmeasurable(options)
+    refuse_unmeasurable(options, given)
     figure = picture_path(options.figure) if options.figure else None
     rates = measured_rates(options, examples)
     if figure or len(options.model) > 1:
@@ -89,7 +86,7 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
     if given & {"environment", "reward"}:  # either one replaces the other
         given = given | {"environment", "reward"}
     taken: dict[str, Any] = {}
-    for name in AS_TRAINED:
+    for name in marked(RunConfig, AS_TRAINED):
         values = [own_prompt(c) if name == "prompt" else getattr(c, name) for c in trained.values()]
         if name in given or not values:
             continue
@@ -205,25 +202,18 @@ def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, di
     return rates
 
 
-def refuse_unmeasurable(options: EvaluateOptions) -> None:
+def refuse_unmeasurable(options: EvaluateOptions, given: set[str]) -> None:
     """Refuses what cannot be measured, before anything is loaded."""
     if not options.model or not options.problems:
         raise UserError("nothing to do: give a --model and a set of --problems")
-    check_at_least(options, samples=1, sample_rows=1, max_turns=1, max_turn_tokens=0)
     if options.samples > 1 and options.temperature == 0:
         raise UserError(
             "--samples above 1 needs --temperature above 0: greedy answers are all the same"
         )
-    usual = EvaluateOptions()
-    for name in ("top_p", "top_k"):
-        if options.temperature == 0 and getattr(options, name) != getattr(usual, name):
-            raise UserError(
-                f"{flag(name)} does nothing at temperature 0, which takes the most probable token: "
-                "add --temperature 1, or drop it"
-            )
+    check_needs(options, given, GREEDY)
     if options.prompt is not None:
         check_prompt(options.prompt)
-    refuse_in_environment(options, usual)
+    refuse_in_environment(options)
     if options.figure and options.samples == 1:
         raise UserError("--figure draws pass@k, which needs --samples above 1, such as 64")
     rules = next((name for name in options.problems if source_of(name).rules), None)
@@ -239,12 +229,9 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
         )
 
 
-def refuse_in_environment(options: EvaluateOptions, usual: EvaluateOptions) -> None:
-    """Refuses what has no effect without an environment, or with one."""
+def refuse_in_environment(options: EvaluateOptions) -> None:
+    """Refuses what has no effect in an environment."""
     if options.environment is None:
-        for name in ("max_turns", "max_turn_tokens"):
-            if getattr(options, name) != getattr(usual, name):
-                raise UserError(f"{flag(name)} does nothing without --environment")
         return
     environment_of(options.environment)
     if options.reward:

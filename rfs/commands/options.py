@@ -2,13 +2,16 @@
 before it spends seconds on importing it."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from reasoning_from_scratch.config import Device, Drawing
-from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.errors import unknown_name
+from reasoning_from_scratch.facts import AtLeast
 from reasoning_from_scratch.problems import PROMPTS
 from reasoning_from_scratch.stops import stop_text
 from reasoning_from_scratch.text import expanded
 from rfs.files.models import check_model_name
+from rfs.run.option_checks import GREEDY, check_needs
 
 TEMPLATES = ("auto", "math", "chat", "plain")
 
@@ -38,6 +41,7 @@ class ChatOptions(Device, Drawing):
             raise unknown_name("template", self.template, known)
         if self.stop is not None:
             stop_text(self.stop)
+        check_needs(self, vars(self), GREEDY)
         check_model_name(self.model)
         return self.model
 
@@ -49,7 +53,7 @@ class QuickstartOptions:
     longer: bool = False
     """Make the second run, which takes minutes: the model of the first run learns longer
     problems."""
-    steps: int | None = None
+    steps: Annotated[int | None, AtLeast(1)] = None
     """Train for this many steps (default: 90, with --longer 450); fewer only show that it runs."""
     seed: int = 0
     """Draw other problems and rollouts with another seed."""
@@ -58,8 +62,6 @@ class QuickstartOptions:
 
     def check(self) -> str:
         """Refuses what cannot be trained; returns the name of the model to load."""
-        if self.steps is not None and self.steps < 1:
-            raise UserError(f"--steps is {self.steps}, but must be at least 1")
         return "tiny-grpo" if self.longer else "tiny-base"
 
 

@@ -1,11 +1,14 @@
 """Options of `rfs preflight`."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from reasoning_from_scratch.config import Device, Drawing, Turns
-from reasoning_from_scratch.errors import UserError, check_at_least
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.facts import AtLeast
 from rfs.config import Asking
 from rfs.files.models import check_model_name
+from rfs.run.option_checks import check_needs, check_temperature
 from rfs.tasks.own_task import try_functions
 from rfs.tasks.problem_sets import source_of
 
@@ -21,19 +24,20 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
     in `rfs train`)."""
     reward: str | None = None
     """Use your own verifier, FILE.py:FUNCTION (default: the grader compares the boxed answer)."""
-    num_problems: int = 16
+    num_problems: Annotated[int, AtLeast(1)] = 16
     """Try this many problems, spread over the set; if it has several tasks, this many of each."""
-    rollouts: int = 8
+    rollouts: Annotated[int, AtLeast(2)] = 8
     """Sample this many rollouts per problem."""
-    problems_per_step: int = 8
+    problems_per_step: Annotated[int, AtLeast(1)] = 8
     """Estimate the time of a training step with this many problems."""
-    sample_rows: int = 64
+    sample_rows: Annotated[int, AtLeast(1)] = 64
     """Sample this many rollouts in parallel."""
 
     def check(self) -> str:
         """Refuses what cannot be loaded, before torch is imported; returns the model's name."""
         check_model_name(self.model)
-        check_at_least(self, num_problems=1, problems_per_step=1, max_new_tokens=1, sample_rows=1)
+        check_temperature(self)
+        check_needs(self, vars(self))
         if self.problems is not None:
             source_of(self.problems).check()
         try_functions(self.reward)
@@ -42,7 +46,4 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
             raise UserError(
                 "--environment sets the reward of a rollout, and so does --reward: drop one"
             )
-        for name in ("max_turns", "max_turn_tokens"):
-            if not self.environment and getattr(self, name) != getattr(Turns, name):
-                raise UserError(f"--{name.replace('_', '-')} does nothing without --environment")
         return self.model

@@ -22,6 +22,7 @@ from rfs.commands.other_words import dashed, flags_of, shown, takes_several
 
 HELP, HELP_ALL = {"--help", "-h"}, "--help-all"
 SEVERAL = (tuple, list, Sequence)
+A_PLACE = get_args(tyro.conf.Positional[str])[1]
 
 
 def read(
@@ -93,7 +94,7 @@ def dressed(
     """A subclass of the dataclass `kind`, whose fields say to tyro what help shows of them.
     `values`: an object with defaults that replace the class's own. `first`: show only these."""
     texts = descriptions(kind) if helps else {}
-    hints, rows = get_type_hints(kind, include_extras=True), list[Any]()
+    hints, rows = hints_of(kind), list[Any]()
     for item in fields(kind):
         hint = hints[item.name]
         if isinstance(hint, type) and is_dataclass(hint):
@@ -118,6 +119,13 @@ def dressed(
         rows.append((item.name, hint, usual))
     namespace = {"__doc__": kind.__doc__}
     return make_dataclass(kind.__name__, rows, bases=(kind,), namespace=namespace)
+
+
+def hints_of(kind: type) -> dict[str, Any]:
+    """The types of its fields, without what else they say of themselves (facts.py), but with their
+    places, if they are words without a name."""
+    marked, plain = get_type_hints(kind, include_extras=True), get_type_hints(kind)
+    return {name: marked[name] if is_in_place(marked[name]) else plain[name] for name in plain}
 
 
 def undressed(values: Any, kind: type) -> Any:
@@ -160,7 +168,7 @@ def metavar(hint: Any) -> str | None:
 
 def is_in_place(hint: Any) -> bool:
     """Whether the option has no name on a command line, but a place."""
-    return get_origin(hint) is Annotated
+    return get_origin(hint) is Annotated and A_PLACE in hint.__metadata__
 
 
 def in_place(item: Field, hint: Any) -> str | None:
@@ -200,7 +208,7 @@ def explain(args: Sequence[str], kind: Any) -> None:
             raise UserError(fault)
     if not isinstance(kind, type) or not is_dataclass(kind):
         return
-    hints = get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     given, words = {option_of(flag) for flag, _ in named}, len(loose[1])
     for item in fields(kind):
         mark = in_place(item, hints[item.name])

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from reasoning_from_scratch.config import Device, Drawing, Turns
+from reasoning_from_scratch.facts import AtLeast
 from rfs.config import Asking
 from rfs.files.models import check_model_name
 from rfs.tasks.own_task import try_functions
@@ -25,9 +26,9 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
     """Measure on one or several sets: tiny-test, math-500, gym:TASK@held-out, hf:OWNER/NAME@test,
     ..., or a file, FILE.jsonl (default: the sets that a run was evaluated on, else tiny-test or
     math-500)."""
-    limit: int | None = None
+    limit: Annotated[int | None, AtLeast(1)] = None
     """Use only this many problems, the first ones (default: all)."""
-    samples: int = 1
+    samples: Annotated[int, AtLeast(1)] = 1
     """Draw this many answers per problem; with k of them, pass@1 to pass@k and the majority vote
     are measured."""
     max_new_tokens: int = 512
@@ -45,7 +46,7 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
     figure: Path | None = None
     """Draw pass@k for k from 1 to --samples into this picture; its numbers go into a .csv beside
     it."""
-    sample_rows: int = 64
+    sample_rows: Annotated[int, AtLeast(1)] = 64
     """Sample this many answers in parallel; lower it when memory runs out."""
 
     def check(self) -> str:

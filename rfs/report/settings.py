@@ -3,11 +3,9 @@
 from typing import Any
 
 from reasoning_from_scratch.text import shorten
-from rfs.config import RunConfig, to_json
+from rfs.config import PLACES, RunConfig, to_json
 
-# Where a run is stored and how it was started: this says nothing about what it does.
-KEPT = ("log_path", "resume", "overwrite", "preflight")
-DEFAULTS = {name: v for name, v in to_json(RunConfig()).items() if name not in KEPT}
+DEFAULTS = {name: v for name, v in to_json(RunConfig()).items() if name not in PLACES}
 OPEN = (None, "auto")  # defaults that the model, the problems or the machine fill in
 
 

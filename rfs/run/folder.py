@@ -31,7 +31,7 @@ from reasoning_from_scratch.text import (
     scan_lines,
     visible,
 )
-from rfs.config import FORMER, RunConfig, from_json, to_json
+from rfs.config import FORMER, PLACES, RunConfig, from_json, to_json
 from rfs.files.saved_models import holds_model
 from rfs.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from rfs.run.checkpoints import Checkpoints
@@ -65,8 +65,6 @@ WRITTEN = (
 OF_A_STEP = re.compile(
     r"(train|eval_.+)_iteration_(\d{6,})\D.*|(iteration|nonfinite_step)_(\d{6,})(\.jsonl)?"
 )
-# What differs between a run and the same run somewhere else, or resumed.
-PLACES = ("log_path", "resume", "overwrite")
 # What to do about a folder that holds a run already, in the flags of `rfs train`.
 USED = (
     "continue it with rfs train --resume {}, choose another --out, or delete that run with "

@@ -11,7 +11,7 @@ from pathlib import Path
 from reasoning_from_scratch.problems import PLACE
 from reasoning_from_scratch.scores import wilson_interval
 from reasoning_from_scratch.text import percent, percent_range
-from rfs.config import Records, RunConfig
+from rfs.config import PLACES, Records, RunConfig
 from rfs.run.options import configure, following
 from rfs.tasks.problem_sets import source_of
 
@@ -24,16 +24,8 @@ RL_TAGS = "reinforcement-learning, rlvr, "
 # Always shown, in this order.
 OPTIONS = "recipe model problems steps problems_per_step rollouts max_new_tokens lr seed".split()
 # What a run records and where, and how much fits into memory: it changes no weights.
-ELSEWHERE = {item.name for item in fields(Records)}
-ELSEWHERE |= {
-    "log_path",
-    "resume",
-    "overwrite",
-    "smoke",
-    "preflight",
-    "micro_batch_tokens",
-    "given",
-}
+ELSEWHERE = {item.name for item in fields(Records)} | {*PLACES}
+ELSEWHERE |= {"smoke", "micro_batch_tokens", "given"}
 
 
 def model_card(

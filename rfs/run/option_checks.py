@@ -2,70 +2,23 @@
 no effect, each in one sentence."""
 
 import math
-from collections.abc import Callable
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from types import MappingProxyType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from reasoning_from_scratch.config import CLIPPING
+from reasoning_from_scratch.config import Drawing, check_numbers, facts_of
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.facts import Needs
 from reasoning_from_scratch.problems import is_in_file
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
-from rfs.config import RunConfig, fits
+from rfs.config import RunConfig, default_of, fits
 from rfs.tasks.own_task import evaluator_name
 from rfs.tasks.problem_sets import source_of
 
-# name -> smallest allowed value (None in the field is not checked)
-SMALLEST = {
-    "steps": 1,
-    "problems_per_step": 1,
-    "rollouts": 2,
-    "train_rollouts": 0,
-    "max_new_tokens": 1,
-    "max_turns": 1,
-    "max_turn_tokens": 0,
-    "top_k": 0,
-    "sample_rows": 1,
-    "epochs": 1,
-    "num_substeps": 1,
-    "lr": 0,
-    "lr_at_problems": 1,
-    "warmup_steps": 0,
-    "weight_decay": 0,
-    "grad_clip": 0,
-    "micro_batch_tokens": 1,
-    "micro_batch_rows": 0,
-    "eval_every": 0,
-    "eval_limit": 1,
-    "eval_samples": 1,
-    "max_steps_off_policy": 0,
-    "save_every": 0,
-    "rolling_every": 0,
-    "keep_last": 0,
-    "report_every": 0,
-    "clip_low": 0,
-    "clip_high": 0,
-    "kl_coef": 0,
-    "dro_beta": 0,
-    "num_groups_to_log": 0,
-    "problem_limit": 1,
-    "overlong_penalty": 0,
-    "num_minibatches": 1,
-    "lora_rank": 0,
-    "matrix_lr": 0,
-    "embedding_lr": 0,
-    "unembedding_lr": 0,
-    "few_shot": 0,
-    "num_samplers": 1,
-    "truncate_importance": 0,
-    "mask_importance": 0,
-    "divergence_limit": 0,
-}
-
-ABOVE_ZERO = (
-    "temperature", "logprob_temperature", "length_constant", "lora_alpha",
-    "sequence_mask_threshold",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def check(config: RunConfig) -> None:
@@ -86,28 +39,12 @@ def check_kinds(config: RunConfig) -> None:
 
 
 def check_sizes(config: RunConfig) -> None:
-    for name, smallest in SMALLEST.items():
-        value = getattr(config, name)
-        if value is None:
-            continue
-        if not math.isfinite(value) or value < smallest:
-            why = " (advantages compare rollouts of one problem)" if name == "rollouts" else ""
-            raise UserError(f"{flag(name)} is {value}, but must be at least {smallest}{why}")
-    for name in ABOVE_ZERO:
-        value = getattr(config, name)
-        if value is not None and not 0 < value < math.inf:
-            raise UserError(f"{flag(name)} is {value}, but must be above 0")
-    if not 0 < config.top_p <= 1:
-        raise UserError(f"--top-p is {config.top_p}, but must be above 0 and at most 1")
-    if not 0 <= config.kl_discount_factor <= 1:
+    check_numbers(config, spelled=flag)
+    if config.rollouts == 1:
         raise UserError(
-            f"--kl-discount-factor is {config.kl_discount_factor}, but must be from 0 to 1"
+            "--rollouts is 1, but must be at least 2 (advantages compare rollouts of one problem)"
         )
-    for name in ("beta1", "beta2"):
-        if not 0 <= getattr(config, name) < 1:
-            raise UserError(
-                f"{flag(name)} is {getattr(config, name)}, but must be at least 0 and below 1"
-            )
+    check_temperature(config)
     if not config.clip_low <= 1 <= config.clip_high:
         raise UserError(
             f"--clip-low {config.clip_low} and --clip-high {config.clip_high} must be "
@@ -120,6 +57,15 @@ def check_sizes(config: RunConfig) -> None:
             f"--max-new-tokens {config.max_new_tokens}; make it smaller"
         )
     check_parts(config)
+
+
+def check_temperature(drawing: Drawing) -> None:
+    """Refuse greedy decoding where the rollouts of a group are compared."""
+    if drawing.temperature == 0:
+        raise UserError(
+            f"--temperature is {drawing.temperature}, but must be above 0 (else the rollouts of a "
+            "group are equal)"
+        )
 
 
 def check_parts(config: RunConfig) -> None:
@@ -154,8 +100,6 @@ def check_choices(config: RunConfig) -> None:
     check_sharding(config)
     check_evaluation(config)
     check_environment(config)
-    if config.ray_address and config.sampler != "ray":
-        raise UserError("--ray-address is for --sampler ray; add that, or drop it")
     if config.kl != "none" and config.kl_coef == 0:
         raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
     if config.truncate_importance and config.mask_importance:
@@ -301,131 +245,60 @@ def kind_in_words(kind: Any) -> str:
 # --- options that do nothing by themselves: given without what they need, they are refused.
 # What a recipe sets does not count as given: with `--recipe grpo_kl --kl none`, kl-coef may stay.
 
-
-def clips(config: RunConfig) -> bool:
-    return config.objective in CLIPPING
-
-
-def updates_again(config: RunConfig) -> bool:
-    """Whether a step's rollouts meet a policy that has moved since the step began."""
-    return config.epochs * config.num_substeps > 1
-
-
-def off_policy(config: RunConfig) -> bool:
-    """Whether they meet one that has moved since it sampled them, or never was quite the same."""
-    apart = config.max_steps_off_policy > 0 or config.sampling_weights == "int8"
-    return updates_again(config) or apart
-
-
-def weighs_importance(config: RunConfig) -> bool:
-    """Whether the loss corrects for the gap between the sampler and the step's start."""
-    return bool(config.truncate_importance or config.mask_importance or has_usual_cap(config))
-
-
-def has_usual_cap(config: RunConfig) -> bool:
-    """Whether options.py caps the weight, if nothing is given: the sampler is not the trainer, and
-    the loss has no ratio to the sampler of its own."""
-    lags = config.max_steps_off_policy > 0 and clips(config)
-    int8 = config.sampling_weights == "int8"
-    return lags or (int8 and (clips(config) or config.objective == "reinforce"))
-
-
-def pays_for_form(config: RunConfig) -> bool:
-    return bool(set(config.reward_parts) - {"correct", "wrong"})
-
-
-# Each of these ends a sentence that begins "--kl-coef 0.1 does nothing ..."
-NO_KL = "without a place for the penalty: add --kl reward, token, k2 or k3"
-NO_PENALTY = "without a KL penalty: add --kl with --kl-coef"
-NO_CLIP = "in an objective without a clip: it is for --objective ppo, cispo and gspo"
-ONE_UPDATE = (
-    "where each rollout is used for one update: all ratios p / p_start are 1; add --epochs "
-    "or --num-substeps"
-)
-ON_POLICY = (
-    "where each rollout is used for one update of the policy that sampled it, which has not "
-    "drifted; add --epochs, --num-substeps or --max-steps-off-policy"
-)
-SUPERVISED = (
-    "where solutions are learned (--recipe sft): nothing is sampled for training, compared or "
-    "rewarded"
-)
-OF_SAMPLED_ANSWERS = """
-    rollouts train_rollouts active_sampling keep_sampling_mask calculator environment reward_parts
-    conditional_format overlong_penalty advantage advantage_per_part kl kl_coef
-    truncate_importance mask_importance drop_uniform_groups max_steps_off_policy sampler
-    num_minibatches num_substeps compute_post_kl sampling_weights
-"""
-NO_MUON = "without --optimizer muon"
-NO_LORA = "without --lora-rank"
-LORA_MUON = "where --lora-rank trains matrices only, and muon takes them all"
-
-# Fields, what must hold for them to do something, and what to say if it does not.
-NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
-    ("kl_coef", lambda c: c.kl != "none", NO_KL),
-    ("kl_reference kl_solution kl_schedule", lambda c: c.kl != "none", NO_PENALTY),
-    ("kl_discount_factor", lambda c: c.kl == "token", "without --kl token"),
-    (
-        "kl_importance_weighted",
-        lambda c: c.kl in ("k2", "k3"),
-        "without a KL term in the loss: add --kl k2 or k3 with --kl-coef",
+# What a field needs -> how the sentence "--kl-coef 0.1 does nothing ..." ends. For what is not here
+# it is "without --optimizer muon".
+WITHOUT = {
+    "kl": "without a KL penalty: add --kl reward, token, k2 or k3, and --kl-coef",
+    "kl k2 k3": "without a KL term in the loss: add --kl k2 or k3 with --kl-coef",
+    "clips": "in an objective without a clip: it is for --objective ppo, cispo and gspo",
+    "updates_again": (
+        "where each rollout is used for one update: all ratios p / p_start are 1; add --epochs or "
+        "--num-substeps"
     ),
-    ("clip_low clip_high", clips, NO_CLIP),
-    ("clip_low clip_high", updates_again, ONE_UPDATE),
-    ("dro_beta", lambda c: c.objective == "dro", "without --objective dro"),
-    ("divergence_limit", lambda c: c.objective == "dppo", "without --objective dppo"),
-    ("dro_beta divergence_limit sequence_mask_threshold", off_policy, ON_POLICY),
-    (
-        "importance_level",
-        weighs_importance,
-        "without a weight: add --truncate-importance or --mask-importance",
+    "drifts": (
+        "where each rollout is used for one update of the policy that sampled it, which has not "
+        "drifted; add --epochs, --num-substeps or --max-steps-off-policy"
     ),
-    # A run's config.json has its default written out as this value, so the value is allowed.
-    (
-        "length_constant",
-        lambda c: c.aggregate == "constant" or c.length_constant == c.max_new_tokens,
-        "without --aggregate constant",
+    "weighs_importance": "without a weight: add --truncate-importance or --mask-importance",
+    "rewards_format": (
+        "without a reward for format: add a part, e.g. --reward-parts correct=1 format=1"
     ),
-    (
-        "conditional_format",
-        pays_for_form,
-        "without a reward for format: add a part, e.g. --reward-parts correct=1 format=1",
+    "uses_adamw": "where --lora-rank trains matrices only, and muon takes them all",
+    "is_supervised False": (
+        "where solutions are learned (--recipe sft): nothing is sampled for training, compared or "
+        "rewarded; --steps says how often each is learned"
     ),
-    ("num_samplers", lambda c: c.sampler == "ray", "without --sampler ray"),
-    ("matrix_lr embedding_lr unembedding_lr", lambda c: c.optimizer == "muon", NO_MUON),
-    ("lora_alpha", lambda c: c.lora_rank > 0, NO_LORA),
-    (
-        "embedding_lr unembedding_lr beta1 beta2 weight_decay",
-        lambda c: c.optimizer != "muon" or c.lora_rank == 0,
-        LORA_MUON,
-    ),
-    (
-        "eval_problems eval_limit eval_samples evaluators",
-        lambda c: c.eval_every != 0,
-        "without --eval-every",
-    ),
-    ("keep_last", lambda c: c.save_every > 0, "without --save-every"),
-    (OF_SAMPLED_ANSWERS, lambda c: not c.is_supervised, SUPERVISED),
-    (
-        "epochs",
-        lambda c: not c.is_supervised,
-        "where worked solutions are learned: --steps says how many, and so how often each one",
-    ),
-    (
-        "temperature top_p top_k",
-        lambda c: not c.is_supervised or c.eval_samples > 1,
-        "without --eval-samples",
-    ),
-    ("max_turns max_turn_tokens", lambda c: c.environment, "without --environment"),
-)
+    "draws": "without --eval-samples",
+}
+# The same for commands that only sample, which may do so greedily.
+GREEDY = {
+    "draws": (
+        "at temperature 0, which takes the most probable token: add --temperature 1, or drop it"
+    )
+}
 
 
 def check_void(config: RunConfig) -> None:
-    """Refuse options that were given but have no effect."""
-    requested, usual = config.requested(), LOSS_FNS.get(config.objective, {})
-    for names, holds, why in NEEDS:
-        for name in names.split():
-            value = getattr(config, name)
-            if name in requested and value != usual.get(name) and not holds(config):
+    """Refuse options of a run that were given but have no effect."""
+    check_needs(config, config.given, WITHOUT, LOSS_FNS.get(config.objective, {}))
+
+
+def check_needs(
+    options: "DataclassInstance",
+    given: Collection[str],
+    without: Mapping[str, str] = MappingProxyType({}),
+    usual: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Refuse those of the fields `given` that lack what they need. One at its default needs
+    nothing, as it may undo what a recipe sets; nor does one at its `usual` value."""
+    facts = facts_of(type(options))
+    for item in fields(options):
+        name, value = item.name, getattr(options, item.name)
+        if name not in given or value in (default_of(item), usual.get(name)):
+            continue
+        for need in facts[name]:
+            if isinstance(need, Needs) and not need.holds(options):
                 words = " ".join(value) if isinstance(value, list) else value
+                other = " ".join([flag(need.name), " or ".join(map(str, need.values))]).rstrip()
+                why = without.get(str(need), f"without {other}")
                 raise UserError(f"{flag(name)} {words} does nothing {why}")

@@ -12,20 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from reasoning_from_scratch.config import marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import base_of, is_name
 from reasoning_from_scratch.problem_sets import GUESS
 from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.text import expanded, read_values
-from rfs.config import RunConfig, replaced
+from rfs.config import EVALUATES, RunConfig, replaced
 from rfs.files.saved_models import run_and_save
 from rfs.run.option_checks import (
     check,
     check_kinds,
     check_loss_fn,
     check_void,
-    has_usual_cap,
 )
 from rfs.tasks.own_task import recipe_from_file
 from rfs.tasks.problem_sets import held_out
@@ -41,7 +41,6 @@ GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems"
 
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
-HOW_TO_EVALUATE = {"eval_problems", "eval_limit", "eval_samples", "evaluators"}
 SUPERVISED_LR = 1e-5  # at least: solutions allow larger steps than rewards
 USUAL_CAP = 2.0  # on p_start / p_sampler where the sampler lags or samples in 8 bits
 
@@ -119,8 +118,9 @@ def config_files(model: str) -> Iterator[Path]:
 def resolved(config: RunConfig) -> RunConfig:
     """A checked copy in which every open field has a value that follows from the given ones."""
     check_kinds(config)
-    requested = config.requested()
-    config = replace(config, given=frozenset(requested))
+    # Whoever gives None leaves it open.
+    given = frozenset(name for name in config.given if getattr(config, name) is not None)
+    config = replace(config, given=given)
     values = preset(config.model) | GAMES.get(config.environment, {})
     if config.data_path and config.problems is None:  # a file alone is the problem set
         config = replace(config, problems=config.data_path, data_path=None)
@@ -132,9 +132,10 @@ def resolved(config: RunConfig) -> RunConfig:
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     # If options say how to evaluate but not when: at the start and at the end.
-    values = values | {"eval_every": config.steps if requested & HOW_TO_EVALUATE else 0}
+    evaluates = given & {*marked(RunConfig, EVALUATES)}
+    values = values | {"eval_every": config.steps if evaluates else 0}
     config = filled(config, values)
-    if "overlong_penalty" not in requested:  # a recipe does not know this model's limit
+    if "overlong_penalty" not in given:  # a recipe does not know this model's limit
         config = at_most(config, overlong_penalty=config.max_new_tokens)
     check(config)
     if not config.resume:  # a resumed run's values were checked when it began
@@ -147,7 +148,7 @@ def resolved(config: RunConfig) -> RunConfig:
 
 def following(config: RunConfig) -> dict[str, Any]:
     """Values that follow from other fields, unless they are given."""
-    capped = has_usual_cap(config) and not config.mask_importance
+    capped = config.has_usual_cap and not config.mask_importance
     return {
         "length_constant": float(config.max_new_tokens or 0),
         "keep_sampling_mask": config.leaves_tokens_out,

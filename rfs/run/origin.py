@@ -13,7 +13,9 @@ from pathlib import Path
 
 import torch
 
+from reasoning_from_scratch.config import marked
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.facts import FIXED
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.problems import PROMPTS, is_in_file
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -90,21 +92,10 @@ def needs_beginning(config: RunConfig) -> bool:
     return bool(config.lora_rank) or (config.kl != "none" and not config.kl_reference)
 
 
-# A resumed run keeps these: its saves depend on them.
-KEPT = (
-    "model",
-    "load_checkpoint_path",
-    "kl_reference",
-    "lora_rank",
-    "lora_alpha",
-    "optimizer",
-    "low_precision_updates",
-)
-
-
 def refuse_changes(config: RunConfig, folder: RunFolder) -> None:
+    """A resumed run keeps what its saves depend on."""
     for name, value in folder.changes(config).items():
-        if name in KEPT:
+        if name in marked(RunConfig, FIXED):
             words = "--" + name.replace("_", "-")
             raise UserError(
                 f"{folder.path} cannot continue with another {words}, {value}: drop it, or start a "

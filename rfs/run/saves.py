@@ -11,10 +11,10 @@ from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import PLACE, PROMPT_FILE, asked_by
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from rfs.config import RunConfig, to_json
+from rfs.config import PLACES, RunConfig, to_json
 from rfs.files.saved_models import CARD_FILE
 from rfs.report.clock import Clock
-from rfs.run.folder import PLACES, RunFolder
+from rfs.run.folder import RunFolder
 from rfs.run.model_card import model_card
 from rfs.scale.ranks import Ranks
 

@@ -23,9 +23,9 @@ from typing import TypeVar
 import torch
 
 from reasoning_from_scratch.errors import UserError
-from rfs.config import RunConfig, to_json
+from rfs.config import PLACES, RunConfig, to_json
 from rfs.evaluation.evaluate import progress_bar
-from rfs.run.folder import PLACES, RunFolder
+from rfs.run.folder import RunFolder
 from rfs.run.options import resolved, resumed_config
 from rfs.run.origin import with_whole_files, with_whole_paths
 from rfs.run.start import TrainResult, train

@@ -3,10 +3,11 @@
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import Annotated, Literal
 
 from reasoning_from_scratch.config import Device
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.facts import AtLeast, Below
 from rfs.files.models import check_model_name
 
 HERE = ("127.0.0.1", "localhost", "::1")
@@ -20,7 +21,7 @@ class ServeOptions(Device):
     model: tuple[str, ...] = ("tiny",)
     """Serve these models: tiny, smollm2, OWNER/NAME, a folder, a run; NAME=PATH sets another
     name."""
-    port: int = 8000
+    port: Annotated[int, AtLeast(0, "0 takes any free one"), Below(65536)] = 8000
     """Listen on this port."""
     host: str = "127.0.0.1"
     """Listen on this address; any other than this machine's own needs a key."""
@@ -31,9 +32,9 @@ class ServeOptions(Device):
     continue."""
     all_weights: bool = False
     """Train all weights even if a client requests LoRA; without it, a client's rank=0 does so."""
-    keep_samplers: int = 16
+    keep_samplers: Annotated[int, AtLeast(1)] = 16
     """Keep this many of a client's newest snapshots of weights in memory."""
-    rows: int = 64
+    rows: Annotated[int, AtLeast(1)] = 64
     """Draw this many answers in parallel; lower it if memory runs out."""
     seed: int = 0
     """Sample with this seed if the client gives none."""
@@ -51,11 +52,6 @@ class ServeOptions(Device):
             )
         for where in self.named().values():
             check_model_name(where)
-        if not 0 <= self.port < 65536:
-            raise UserError(f"--port is {self.port}, but must be below 65536; 0 takes any free one")
-        for name in ("rows", "keep_samplers"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} must be at least 1")
         if self.host not in HERE and not self.key:
             raise UserError(
                 f"--host {self.host} lets others in: give a key, as in {KEY}=tml-... rfs serve "

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from reasoning_from_scratch.config import facts_of
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.facts import AtLeast
 from reasoning_from_scratch.files import weights
 from rfs.commands import cli, other_words
-from rfs.commands.other_words import NEAR, SAME, as_flags, flags_of
+from rfs.commands.other_words import NEAR, SAME, as_flags, dashed, flags_of
 from rfs.config import RunConfig
 
 
@@ -108,6 +110,34 @@ def test_what_a_command_writes_is_named_by_one_word(name, capsys):
     assert not any(word in shown for word in ("--log-path", "--out-path", "--to "))
     for word in ("--log-path", "--out-path", "--to", "--output-dir"):
         assert other_words.in_our_words([f"{word}=x"], {"out"}) == ["--out=x"]
+
+
+# Each option with a smallest value, of each command that reads its options into a dataclass.
+BOUNDED = [
+    (command, name, fact.number)
+    for command, target in cli.OPTIONS.items()
+    for name, facts in facts_of(cli.load_function(target)).items()
+    for fact in facts
+    if isinstance(fact, AtLeast)
+]
+
+
+@pytest.mark.parametrize("command, name, least", BOUNDED)
+def test_a_number_out_of_its_bounds_is_refused_by_name(command, name, least, capsys):
+    flag = dashed(name)
+    assert cli.main([command, f"{flag}={least - 1}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"rfs {command}: {flag} is {least - 1}")
+    assert f"but must be at least {least}" in said and said.count("\n") == 1
+
+
+def test_bounds_say_why(capsys):
+    assert len(BOUNDED) > 20
+    assert cli.main(["serve", "--port", "70000"]) == 2
+    said = "--port is 70000, but must be at least 0 and below 65536 (0 takes any free one)"
+    assert said in capsys.readouterr().err
+    assert cli.main(["compare", "--eval-every", "0"]) == 2
+    assert "must be at least 1 (the table needs evaluations)" in capsys.readouterr().err
 
 
 def raising(error):

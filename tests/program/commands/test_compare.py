@@ -169,8 +169,6 @@ def test_the_rate_is_chosen_by_the_rollouts():
         ({"recipes": ("nope",)}, "unknown recipe"),
         ({"recipes": ("grpo", "sft")}, "sft learns from worked solutions"),
         ({"recipes": ("grpo", "grpo")}, "each once"),
-        ({"seeds": 0}, "--seeds"),
-        ({"eval_every": 0}, "--eval-every is 0"),
         ({"lrs": (1e-4, 1e-4)}, "--lrs"),
         ({"baseline": "rloo"}, "--baseline rloo"),
     ],

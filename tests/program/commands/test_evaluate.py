@@ -71,13 +71,13 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
         (["--environment", "guess.py"], "guess.py is a file: name the class"),
         (["--environment", "gues"], "did you mean 'guess'"),
         (["--problems", "mine.py"], "mine.py is a file: name the function in it, as mine.py:FUNC"),
-        (["--max-turns", "3"], "--max-turns does nothing without --environment"),
-        (["--max-turn-tokens", "3"], "--max-turn-tokens does nothing without --environment"),
+        (["--max-turns", "3"], "--max-turns 3 does nothing without --environment"),
+        (["--max-turn-tokens", "3"], "--max-turn-tokens 3 does nothing without --environment"),
         (["--max-turns", "0", "--environment", "guess"], "--max-turns is 0"),
         (["--max-turn-tokens", "-1", "--environment", "guess"], "--max-turn-tokens is -1"),
         (["--max-rows", "0"], "--sample-rows is 0"),
-        (["--top-p", "0.9"], "--top-p does nothing at temperature 0"),
-        (["--top-k", "5"], "--top-k does nothing at temperature 0"),
+        (["--top-p", "0.9"], "--top-p 0.9 does nothing at temperature 0"),
+        (["--top-k", "5"], "--top-k 5 does nothing at temperature 0"),
         (["--prompt", "bok"], "did you mean 'book'"),
     ],
 )
@@ -149,8 +149,9 @@ def test_a_run_in_an_environment_is_asked_in_it(tmp_path, capsys):
     path = made_run(tmp_path, *flags, "--stop", "e", "--prompt", "question", "--calculator")
     card = card_of(tmp_path, "--model", path)
     out = capsys.readouterr().out
-    said = f"prompted as in training, with --environment {tmp_path}/own.py:Env --max-turns 2 "
-    assert said + "--max-turn-tokens 5 --max-new-tokens 40 --prompt question --stop e " in out
+    said = "prompted as in training, with --prompt question --stop e --max-new-tokens 40 "
+    said += f"--calculator --environment {tmp_path}/own.py:Env --max-turns 2 --max-turn-tokens 5\n"
+    assert said in out
     assert card["result"]["accuracy"] == 1.0
     settings = card["settings"]
     assert (settings["max_turns"], settings["max_turn_tokens"], settings["stop"]) == (2, 5, "e")

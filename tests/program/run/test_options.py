@@ -44,6 +44,14 @@ def test_how_to_evaluate_without_when_is_at_the_start_and_at_the_end(changes, ev
     assert resolved(RunConfig(steps=7, **changes)).eval_every == every
 
 
+def test_an_evaluation_is_asked_for_with_the_default_number_too():
+    assert parse_flags(["--eval-limit", "100"]).given == {"eval_limit"}
+    assert resolved(configure(steps=7, eval_limit=100)).eval_every == 7
+    assert resolved(configure(steps=7, eval_problems=None)).eval_every == 0
+    read = from_json(to_json(resolved(configure(aggregate="constant"))))
+    assert read.given == set() and resolved(read) == read
+
+
 @pytest.mark.parametrize("model", ["tiny", "base"])
 @pytest.mark.parametrize(
     "problems, test_set",

@@ -17,14 +17,15 @@ from toy import (
     written,
 )
 
+from reasoning_from_scratch.config import SAMPLED, marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import worked_rollout
 from reasoning_from_scratch.trainer import step_problems, train_step, worked_solutions
+from rfs.config import RunConfig
 from rfs.run.chosen_problems import teachable_problems
-from rfs.run.option_checks import OF_SAMPLED_ANSWERS
 from rfs.run.options import configure, resolved
 
 SFT = {"recipe": "sft", "objective": "cross_entropy", "aggregate": "token"}
@@ -164,7 +165,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("name", OF_SAMPLED_ANSWERS.split())
+@pytest.mark.parametrize("name", [n for n in marked(RunConfig, SAMPLED) if n != "epochs"])
 def test_what_is_for_sampled_answers_is_refused(name):
     default = getattr(resolved(configure("sft")), name)
     value = GIVEN.get(name, not default)
