@@ -286,22 +286,27 @@ def report(
     row: dict[str, float],
     whole: bool,
 ) -> None:
-    """Measures what has not been measured, and writes the row. The model is only opened for it."""
+    """Measures what has not been measured, and writes the row after each part. The model is only
+    opened for it."""
 
     def measured() -> Measured:
         return Measured(open_model(), prompt, folder, longest)
 
-    row |= kept(folder / "held_back.json", lambda: measured().held_back(split()[1]))
+    parts: dict[str, Callable[[], dict[str, float]]] = {
+        "held_back": lambda: measured().held_back(split()[1])
+    }
     if options.final:
-        row |= kept(folder / "test.json", lambda: measured().on_test_set())
+        parts["test"] = lambda: measured().on_test_set()
         if whole:
-            row |= kept(folder / "beyond.json", lambda: measured().beyond())
-        keep_problems(beside(options, "problems.csv"), this, folder)
-        keep_answers(
-            beside(options, "answers.json"), ", ".join(filter(None, this.values())), folder
-        )
-    shown = {name: f"{row[name]:.4g}" if name in row else "" for name in COLUMNS}
-    replace_rows(options.out, this, [shown])
+            parts["beyond"] = lambda: measured().beyond()
+    for name, part in parts.items():
+        row |= kept(folder / f"{name}.json", part)
+        shown = {column: f"{row[column]:.4g}" if column in row else "" for column in COLUMNS}
+        replace_rows(options.out, this, [shown])
+        if name != "held_back":
+            keep_problems(beside(options, "problems.csv"), this, folder)
+            its_name = ", ".join(filter(None, this.values()))
+            keep_answers(beside(options, "answers.json"), its_name, folder)
     print(*this.values(), {name: value for name, value in shown.items() if value}, flush=True)
 
 

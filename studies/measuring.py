@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -77,7 +77,7 @@ class Measured:
     longest: int  # tokens of an answer
 
     def answers(self, name: str, problems: Sequence[Problem], sampling: Sampling) -> EvalResult:
-        tokenizer = self.policy.tokenizer
+        tokenizer, sampling = self.policy.tokenizer, replace(sampling, sample_rows=128)
         return evaluate(
             self.policy.model, tokenizer, problems, sampling, name=name, progress=True,
             prompt_fn=prompt_of(self.prompt, tokenizer), out_path=self.folder / f"{name}.jsonl",
