@@ -24,6 +24,7 @@ READMES = (
     "checkpoints/README.md",
     "CONTRIBUTING.md",
     "docs/gpu.md",
+    "docs/gsm8k.md",
     "docs/metrics.md",
     "docs/real_tasks.md",
     "docs/scaling.md",

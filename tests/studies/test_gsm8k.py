@@ -140,6 +140,7 @@ def test_each_run_of_rollouts_keeps_its_curve(all_arms):
     for row in steps["grpo"]:
         assert 0 <= float(row["reward"]) <= 1 and float(row["tokens"]) > 0
     assert [row["step"] for row in steps["grpo"]] == ["0", "1"]
+    assert all_arms.out.with_suffix(".png").stat().st_size > 10_000
     assert steps["grpo"][0]["held_back"] and float(steps["grpo"][1]["processor_seconds"]) > 0
 
 

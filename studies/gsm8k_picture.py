@@ -1,0 +1,45 @@
+"""The picture of gsm8k.py: how the runs that sample have learned."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from rfs.report.forest import soften
+from rfs.report.palette import COLORS
+
+SMOOTHED = 5  # steps: sixteen problems are too few to see a trend from one step to the next
+PANELS = {
+    "reward": "reward of the rollouts, temperature 1",
+    "entropy": "entropy of a token",
+    "tokens": "tokens per answer",
+}
+
+
+def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
+    """A line for each run of the first model. Dots are its accuracy with greedy decoding on the
+    200 problems that were held back."""
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in rows if row["model"] == rows[0]["model"]]
+    runs: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        runs.setdefault(f"{row['arm']}, seed {row['seed']}", []).append(row)
+    figure, panels = plt.subplots(1, len(PANELS), figsize=(11, 3.6), layout="constrained")
+    for panel, (name, title) in zip(panels, PANELS.items(), strict=True):
+        panel.set_prop_cycle(color=COLORS)
+        soften(panel)
+        for label, run in runs.items():
+            values = [float(row[name]) for row in run]
+            steps = [1 + int(row["step"]) for row in run]
+            smooth = [fmean(values[max(0, i + 1 - SMOOTHED) : i + 1]) for i in range(len(values))]
+            (line,) = panel.plot(steps, smooth, label=label)
+            panel.plot(steps, values, ".", color=line.get_color(), alpha=0.3, markersize=4)
+            if name == "reward":
+                asked = [row for row in run if row["held_back"]]
+                after = [int(row["held_back_after"]) for row in asked]
+                shares = [float(row["held_back"]) for row in asked]
+                panel.plot(after, shares, "o--", color=line.get_color(), linewidth=1)
+        panel.set(title=title, xlabel="step", ylim=(0, None))
+    panels[0].legend(fontsize=9)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
