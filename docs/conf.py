@@ -32,7 +32,7 @@ include_patterns = """
     index.md README.md CHANGELOG.md CONTRIBUTING.md ch0*/*.ipynb ch0*/README.md
     ch08/probes.md ch08/adapter/README.md docs/*.md docs/playground/README.md
     benchmarks/README.md studies/README.md
-    checkpoints/README.md checkpoints/tiny-*/README.md
+    checkpoints/README.md checkpoints/tiny-*/README.md checkpoints/qwen-*/README.md
     answer_grader/README.md tests/faults/README.md
 """.split()
 exclude_patterns = [".*", "runs", "book"]
