@@ -10,7 +10,7 @@ from file_server import hub_at
 from toy import TOY_CONFIG
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files import weights
+from reasoning_from_scratch.files import model_names
 from reasoning_from_scratch.files.tensor_files import NAMES, config_from_hf, config_to_hf
 from reasoning_from_scratch.files.weights import (
     load_hf_weights_into_qwen,
@@ -382,7 +382,7 @@ def package(tmp_path, monkeypatch, tokenizer):
     """A package folder of its own, so that shipped models can be put in and left out."""
     folder = tmp_path / "site" / "reasoning_from_scratch"
     folder.mkdir(parents=True)
-    monkeypatch.setattr(weights, "__file__", str(folder / "files" / "weights.py"))
+    monkeypatch.setattr(model_names, "__file__", str(folder / "files" / "model_names.py"))
     return tmp_path / "site"
 
 

@@ -157,11 +157,3 @@ def test_problems_are_from_all_over_the_set(size):
     places = spread_out(range(size), 16)
     assert len(places) == min(size, 16) == len(set(places))
     assert places[0] == 0 and places[-1] >= size - size / 16 - 1
-
-
-@pytest.mark.parametrize("name", ["num_problems", "problems_per_step", "max_new_tokens"])
-def test_numbers_below_one_are_refused(name):
-    flag = "--" + name.replace("_", "-")
-    for value in (0, -3):
-        with pytest.raises(UserError, match=f"{flag} is {value}"):
-            PreflightOptions(**{name: value}).check()
