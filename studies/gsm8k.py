@@ -99,6 +99,7 @@ RATES = {
 }
 ARMS = ("base", *RATES)
 TAUGHT = ("distilled", "distilled-grpo", "on-policy")
+SAMPLING = (*CHANGES, "distilled-grpo", "on-policy")  # their last run learns from rollouts
 ROUNDS = 3  # of own-answers: sample, learn, and sample with what was learned
 SAMPLING_SHARE = 0.5  # of a budget: the time to sample what is then learned in the rest
 COLUMNS = f"""
@@ -256,14 +257,14 @@ def trained(trial: Trial) -> None:
     for earlier in folder.glob("*/run"):  # what the last run began with
         forget_weights(earlier)
     this = named(options, trial.arm, str(trial.seed), f"{trial.lr:g}")
-    if curve := curve_of(folder / "run"):
-        replace_rows(beside(options, "curves.csv"), this, curve)
+    if trial.arm in SAMPLING:
+        replace_rows(beside(options, "curves.csv"), this, curve_of(folder / "run"))
     report(options, this, prompt, folder, LONGEST, lambda: opened(saved(folder)), row, True)
 
 
 def curve_of(run: Path) -> list[dict[str, str]]:
-    """A row for each step of a run that samples: what CURVE names, as far as the step has it."""
-    rows = [row for row in read_lines(run / "metrics.jsonl") if CURVE["reward"] in row]
+    """A row for each step of a run: what CURVE names, as far as the step has it."""
+    rows = read_lines(run / "metrics.jsonl")
     steps = [
         {name: row.get(key) for name, key in CURVE.items()} | {"processor_seconds": cost([row])}
         for row in rows

@@ -29,8 +29,9 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
         panel.set_prop_cycle(color=COLORS)
         soften(panel)
         for label, run in runs.items():
-            values = [float(row[name]) for row in run]
-            steps = [1 + int(row["step"]) for row in run]
+            known = [row for row in run if row[name]]  # a step may have had nothing to learn from
+            values = [float(row[name]) for row in known]
+            steps = [1 + int(row["step"]) for row in known]
             smooth = [fmean(values[max(0, i + 1 - SMOOTHED) : i + 1]) for i in range(len(values))]
             (line,) = panel.plot(steps, smooth, label=label)
             panel.plot(steps, values, ".", color=line.get_color(), alpha=0.3, markersize=4)

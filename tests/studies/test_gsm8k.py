@@ -337,7 +337,7 @@ def test_smoke_says_how_long_it_takes(data, small, tmp_path, capsys):
     )  # fmt: skip
     gsm8k.main(options)
     said = capsys.readouterr().out
-    assert "32 answers of" in said and "100 steps of 16 x 8 answers" in said
+    assert "32 answers of" in said and "50 steps of 16 x 8 answers" in said
     assert "The 6 runs asked for take at most" in said
     assert not options.out.exists()
 
