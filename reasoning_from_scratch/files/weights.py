@@ -189,8 +189,13 @@ def _head_is_embedding(state: Mapping[str, Tensor]) -> bool:
 def _known_configs() -> list[dict]:
     """Shapes do not show the base of the rotary angles; these configurations know it."""
     sizes = [cfg for name, cfg in vars(qwen3).items() if name.startswith("QWEN_CONFIG_")]
+    return sizes + [config_from_hf(read_json(file)) for file in shipped_configs()]
+
+
+def shipped_configs() -> list[Path]:
+    """The config.json of each model that came with this installation."""
     files = [shipped_folder(name) / "config.json" for name in SHIPPED]
-    return sizes + [config_from_hf(read_json(file)) for file in files if file.exists()]
+    return [file for file in files if file.exists()]
 
 
 # ---- a model and its tokenizer, from a name, a folder or a file
@@ -214,8 +219,9 @@ def load_model_and_tokenizer(
         model, tokenizer = load_model_and_tokenizer(
             base, device, use_compile, local_dir, dtype=dtype
         )
-        add_adapter(model, folder_named(which_model), base)
-        if asked := asked_of(folder_named(which_model)):
+        folder = folder_named(which_model)
+        add_adapter(model, folder, base)
+        if asked := asked_of(folder):
             tokenizer.files[PROMPT_FILE] = asked.to_json()
         return model, tokenizer
     exact = dtype not in (None, torch.bfloat16)  # perhaps float32: only the model's size tells
@@ -308,9 +314,8 @@ def _find_tokenizer(path: Path, cfg: Mapping, local_dir: str | Path) -> ModelTok
             return _bare_tokenizer(path.parent / name)
     if cfg["vocab_size"] == qwen3.QWEN_CONFIG_06_B["vocab_size"]:
         return _qwen3_tokenizer(kind, local_dir)
-    for name in SHIPPED:
-        file = shipped_folder(name) / "config.json"
-        if file.exists() and read_json(file)["vocab_size"] == cfg["vocab_size"]:
+    for file in shipped_configs():
+        if read_json(file)["vocab_size"] == cfg["vocab_size"]:
             return _folder_tokenizer(file.parent)
     raise UserError(f"no tokenizer for {path}: put its tokenizer.json into the same folder")
 

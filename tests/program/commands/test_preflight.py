@@ -12,7 +12,7 @@ from reasoning_from_scratch import rollouts as loop
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Rollout
-from rfs.commands import preflight
+from rfs.commands import cli, preflight
 from rfs.commands.preflight_options import PreflightOptions
 from rfs.config import RunConfig
 from rfs.evaluation.group_signal import preflight_summary, spread_out
@@ -157,3 +157,11 @@ def test_problems_are_from_all_over_the_set(size):
     places = spread_out(range(size), 16)
     assert len(places) == min(size, 16) == len(set(places))
     assert places[0] == 0 and places[-1] >= size - size / 16 - 1
+
+
+@pytest.mark.parametrize("name", ["num_problems", "problems_per_step", "max_new_tokens"])
+def test_numbers_below_one_are_refused(name, capsys):
+    flag = "--" + name.replace("_", "-")
+    for value in (0, -3):
+        assert cli.main(["preflight", flag, str(value)]) != 0
+        assert f"{flag} is {value}" in capsys.readouterr().err
