@@ -805,13 +805,6 @@ typedef struct {
     int64_t *counts; /* (rows,) how many of them */
 } Drawing;
 
-typedef struct {
-    const Drawing *drawing;
-    atomic_long taken, begun, threads;
-    char *scratch; /* `each` bytes for every thread */
-    int64_t each;
-} Draws;
-
 #define BLOCK 128 /* logits whose sum is one number of a running sum */
 #define BUCKETS 2048 /* by the upper bits of a positive float, which grow with it */
 
@@ -1017,11 +1010,10 @@ static void draw_row(const Drawing *d, int64_t row, Room *room) {
 }
 
 static void draw_rows(void *argument) {
-    Draws *draws = argument;
-    const Drawing *d = draws->drawing;
-    char *scratch = draws->scratch + atomic_fetch_add(&draws->begun, 1) * draws->each;
-    Room *room = room_in(scratch, d->vocab);
-    for (int64_t row; (row = atomic_fetch_add(&draws->taken, 1)) < d->rows;)
+    Pieces *all = argument;
+    const Drawing *d = all->of;
+    Room *room = room_in(own_scratch(all), d->vocab);
+    for (int64_t row; (row = atomic_fetch_add(&all->next, 1)) < d->rows;)
         draw_row(d, row, room);
 }
 
@@ -1053,11 +1045,5 @@ int decode(const Model *m, const Step *step) {
 
 /* Draws a token for each row; 1 if there is no memory for it. */
 int draw(const Drawing *drawing) {
-    Draws draws = {.drawing = drawing};
-    draws.each = scratch_of_draw(drawing->vocab);
-    draws.scratch = malloc(drawing->threads * draws.each);
-    if (!draws.scratch) return 1;
-    share(draw_rows, &draws, &draws.threads, drawing->threads);
-    free(draws.scratch);
-    return 0;
+    return share_pieces(draw_rows, drawing, scratch_of_draw(drawing->vocab), drawing->threads);
 }

@@ -232,3 +232,27 @@ static inline void share(void (*work)(void *), void *on, atomic_long *threads, i
     Team team = {work, on, threads};
     if (!use_torch_threads(&team, wanted)) start_threads(&team, wanted);
 }
+
+/* ---- Work in pieces ---- */
+
+/* Threads take pieces as they find time, and each has scratch memory of its own. */
+typedef struct {
+    const void *of;
+    atomic_long threads, begun, next;
+    char *scratch; /* `each` bytes for every thread */
+    int64_t each;
+} Pieces;
+
+static inline char *own_scratch(Pieces *all) {
+    return all->scratch + atomic_fetch_add(&all->begun, 1) * all->each;
+}
+
+/* 1 if there is no memory for it. */
+static inline int share_pieces(void (*work)(void *), const void *of, int64_t each,
+                               int64_t threads) {
+    Pieces all = {.of = of, .each = each, .scratch = malloc(threads * each)};
+    if (!all.scratch) return 1;
+    share(work, &all, &all.threads, threads);
+    free(all.scratch);
+    return 0;
+}

@@ -114,13 +114,6 @@ typedef struct {
     Number *to_asked, *to_known; /* the loss by these */
 } Attention;
 
-typedef struct {
-    const Attention *of;
-    atomic_long threads, begun, next;
-    char *scratch; /* `each` bytes for every thread */
-    int64_t each;
-} Attentions;
-
 #define LINES 64 /* at a time: their scores for all keys stay in the processor's cache */
 
 /* What a thread holds, of S keys and F features, both rounded up to a whole SIDE. Scores lie with
@@ -291,10 +284,10 @@ static void attend_lines(const Attention *a, int64_t row, int64_t group, int64_t
 }
 
 static void attend_groups(void *argument) {
-    Attentions *all = argument;
+    Pieces *all = argument;
     const Attention *a = all->of;
     Desk desk;
-    set_desk(&desk, a, all->scratch + atomic_fetch_add(&all->begun, 1) * all->each);
+    set_desk(&desk, a, own_scratch(all));
     int64_t lines = a->queries * (a->heads / a->groups);
     open_tiles();
     for (int64_t next; (next = atomic_fetch_add(&all->next, 1)) < a->rows * a->groups;) {
@@ -310,11 +303,7 @@ static void attend_groups(void *argument) {
 /* 1 if there is no memory for it. */
 int attention_gradient(const Attention *attention) {
     Desk desk;
-    Attentions all = {.of = attention, .each = set_desk(&desk, attention, NULL)};
-    all.scratch = malloc(attention->threads * all.each);
-    if (!all.scratch) return 1;
-    share(attend_groups, &all, &all.threads, attention->threads);
-    free(all.scratch);
-    return 0;
+    int64_t each = set_desk(&desk, attention, NULL);
+    return share_pieces(attend_groups, attention, each, attention->threads);
 }
 #endif
