@@ -30,7 +30,7 @@ author = ""  # otherwise Sphinx names one on every page
 root_doc = "index"
 include_patterns = """
     index.md README.md CHANGELOG.md CONTRIBUTING.md ch0*/*.ipynb ch0*/README.md
-    ch08/probes.md ch08/adapter/README.md docs/*.md docs/playground/README.md
+    ch08/probes.md ch08/smollm2.md ch08/adapter/README.md docs/*.md docs/playground/README.md
     benchmarks/README.md studies/README.md
     checkpoints/README.md checkpoints/tiny-*/README.md checkpoints/qwen-*/README.md
     answer_grader/README.md tests/faults/README.md

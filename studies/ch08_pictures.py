@@ -16,27 +16,29 @@ from rfs.report.curves import DASHES
 from rfs.report.palette import COLORS, RULE, TEXT
 
 BLUE, ORANGE = COLORS[:2]
-# Columns of experiment.csv, in the order of the chapter's table, and what they are called there.
-NAMES = {
-    "seconds": "processor-seconds",
-    "lr": "learning rate (1e-5)",
-    "fresh_answer_only": "fresh: answer only",
-    "fresh": "fresh: greedy",
-    "fresh_families": "fresh: new families",
-    "fresh_5_steps": "fresh: 5 steps",
-    "fresh_sampled": "fresh: temperature 1",
-    "fresh_pass@8": "fresh: pass@8",
-    "fresh_false_steps": "fresh: false steps",
-    "fresh_correct_by_mistake": "fresh: false step, correct answer",
-    "answer_only": "watched: answer only",
-    "greedy": "watched: greedy",
-    "4_steps": "watched: 4 steps",
-    "5_steps": "watched: 5 steps",
-    "sampled": "watched: temperature 1",
-    "pass@8": "watched: pass@8",
-    "tokens": "tokens",
-    "solution_loss": "loss on unseen solutions",
-    "perplexity": "perplexity",
+# The table of the real model. Each row: a file, one of its stages, at which learning rate, and the
+# stages that prepared it, whose time counts, too.
+ARMS = {
+    "warm start": ("experiment", "warm-start", 2e-4, ()),
+    "GRPO, 60 steps": ("experiment", "grpo", 3e-5, ()),
+    "GRPO": ("experiment_24_steps_bfloat16", "grpo", 3e-5, ()),
+    "worked solutions": ("experiment_rates", "solutions", 6e-5, ()),
+    "GRPO's correct answers": (
+        "experiment_rates",
+        "from-teacher",
+        6e-5,
+        ("teacher-answers", "grpo"),
+    ),
+    "chosen problems": ("experiment_24_steps_bfloat16", "grpo-chosen", 3e-5, ("pass-rates",)),
+    "a teacher's marks": ("experiment_24_steps_bfloat16", "on-policy", 3e-5, ("grpo",)),
+    "self-distillation": ("experiment_24_steps_bfloat16", "self-teacher", 3e-5, ()),
+}
+SHOWN = {  # columns of these files, and what the table calls them
+    "fresh": "greedy",
+    "fresh_families": "new families",
+    "fresh_5_steps": "five steps",
+    "fresh_sampled": "temperature 1",
+    "fresh_pass@8": "pass@8",
 }
 
 
@@ -146,17 +148,35 @@ def real_curve(rows: Sequence[Mapping[str, str]]) -> Figure:
     return figure
 
 
-def stage_table(path: str) -> pd.DataFrame:
-    """The stages of experiment.csv side by side: the mean over seeds of those that ran with
-    several, and all stages of seed 0."""
-    rows = pd.read_csv(path)
-    rows = rows[rows["greedy"].notna()]  # the stages that end with a model
-    first = rows[rows["seed"] == 0].set_index("stage")
-    several = rows[rows["stage"].duplicated(keep=False)]
-    means = several.groupby("stage", sort=False).mean(numeric_only=True)
-    table = pd.concat({"mean of three seeds": means, "seed 0": first})
-    table["lr"] *= 1e5
-    return table.reindex(columns=list(NAMES)).rename(columns=NAMES).T
+def arms_table(folder: str) -> pd.DataFrame:
+    """The mean over its seeds of each of ARMS, in percent; with what it cost since the warm start
+    (experiment.csv is of another machine), and how far it is from GRPO of the same seed, in points
+    with greedy decoding."""
+    names = {file for file, *_ in ARMS.values()}
+    files = {name: pd.read_csv(f"{folder}/{name}.csv") for name in names}
+    comparison = files["experiment_24_steps_bfloat16"]
+    grpo = comparison[comparison["stage"] == "grpo"].set_index("seed")["fresh"]
+    lines = {}
+    for name, (file, stage, lr, before) in ARMS.items():
+        rows = files[file]
+        # seed 3 chose the learning rates
+        found = rows[(rows["stage"] == stage) & (rows["lr"] == lr) & (rows["seed"] < 3)]
+        found = found.set_index("seed")
+        spent = comparison[comparison["stage"].isin(before)].groupby("seed")["seconds"].sum()
+        seconds = found["seconds"].add(spent.reindex(found.index, fill_value=0.0))
+        gains = 100 * (found["fresh"] - grpo)
+        lines[name] = {
+            "seeds": len(found),
+            "processor-seconds": f"{seconds.mean():,.0f}"
+            if rows is not files["experiment"]
+            else "",
+            **{title: f"{100 * found[column].mean():.0f}" for column, title in SHOWN.items()},
+            "perplexity": f"{found['perplexity'].mean():.0f}",
+            "greedy, minus GRPO": " ".join(f"{gain:+.0f}" for gain in gains.dropna())
+            if stage != "grpo"
+            else "",
+        }
+    return pd.DataFrame.from_dict(lines, orient="index")
 
 
 def without_frame(panel) -> None:

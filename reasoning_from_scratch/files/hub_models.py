@@ -112,13 +112,18 @@ QWENS = {
 }
 
 
+def kept_qwen(name: str) -> Path | None:
+    """Qwen's file on this machine, if it has been fetched."""
+    cached = try_to_load_from_cache(QWENS[name].repository, QWENS[name].file)
+    return Path(cached) if isinstance(cached, str) else None
+
+
 def qwen(name: str) -> Path:
     """Qwen's file, from the hub's cache or the hub. What is downloaded is checked before it is
     used, so that a figure measured with it means the same everywhere."""
+    if kept := kept_qwen(name):
+        return kept
     wanted = QWENS[name]
-    cached = try_to_load_from_cache(wanted.repository, wanted.file)
-    if isinstance(cached, str):
-        return Path(cached)
     log.info("%s: %s from the hub, %d MB, Apache 2.0", name, wanted.file, wanted.size // 10**6)
     advice = f"or fetch {wanted.file} some other way and give it as --model"
     with told_of_the_hub(f"model {name}", advice):

@@ -1,0 +1,73 @@
+"""What chapter 6 shows of gsm8k.py: its table, errors and answers, read from the stored files."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from gsm8k_table import answers
+
+from rfs.evaluation.paired import paired
+from rfs.files.tables import read_table
+
+HERE = Path(__file__).resolve().parent
+STUDENT = "qwen2.5-coder-0.5b-instruct-q4_k_m"
+UNTRAINED, LR = "base, four examples, no template", "0.0001"
+GRPO = ("grpo", LR)  # an arm and its learning rate
+SHOWN = {  # columns, and what the chapter's table calls them
+    "test_greedy": "test: correct, greedy decoding",
+    "test_box": "test: with a box",
+    "test_correct_in_box": "test: correct, of those with a box",
+    "test_cut_off": "test: cut off at 200 tokens",
+    "test_tokens": "test: tokens per answer",
+    "sampled": "held back: correct, temperature 1",
+    "pass@8": "held back: one of eight correct",
+}
+
+
+def results() -> pd.DataFrame:
+    """The untrained model, and GRPO with each seed: what SHOWN names."""
+    rows = [row for row in read_table(HERE / "gsm8k.csv") if row["model"] == STUDENT]
+    rows = [row for row in rows if row["arm"] == UNTRAINED or (row["arm"], row["lr"]) == GRPO]
+    columns = {
+        f"seed {row['seed']}" if row["seed"] else "untrained": {
+            title: float(row[name] or np.nan) for name, title in SHOWN.items()
+        }
+        for row in sorted(rows, key=lambda row: row["seed"])
+    }
+    return pd.DataFrame(columns).round(3)
+
+
+def gains() -> None:
+    """Prints what GRPO adds on the test problems, with the standard error over them."""
+    problems = read_table(HERE / "gsm8k_problems.csv")
+    before = answers(problems, STUDENT, (UNTRAINED, ""), "greedy")
+    for seed in sorted({row["seed"] for row in problems if (row["arm"], row["lr"]) == GRPO}):
+        mine = [row for row in problems if row["seed"] == seed]
+        after = answers(mine, STUDENT, GRPO, "greedy")
+        found = paired(after, before)
+        gained = sum(after[place] > before[place] for place in before)
+        lost = sum(after[place] < before[place] for place in before)
+        print(
+            f"seed {seed}: {100 * found.mean:+.1f} points (standard error "
+            f"{100 * found.error:.1f}); {gained} problems gained, {lost} lost"
+        )
+
+
+def show_differences(seed: int, longest: int = 420) -> None:
+    """Of twenty test problems, chosen at random, those that the model solves only before or only
+    after its training with this seed: both answers."""
+    names = {
+        "untrained": f"{STUDENT}, {UNTRAINED}",
+        "trained": f"{STUDENT}, grpo, {seed}, {LR}",
+    }
+    for problem in json.loads((HERE / "gsm8k_answers.json").read_text("utf-8")):
+        said = {name: problem["said"][kept] for name, kept in names.items()}
+        if said["trained"]["correct"] == said["untrained"]["correct"]:
+            continue
+        print(f"{problem['problem']} ({problem['answer']})")
+        for name, answer in said.items():
+            mark = "correct" if answer["correct"] else "incorrect"
+            text = answer["text"]
+            print(f"- {name}, {mark}: {text[:longest]}{' ...' * (len(text) > longest)}")
+        print()
