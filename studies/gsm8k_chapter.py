@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from gsm8k_table import answers
+from gsm8k_table import Arm, Rows, answers, arm_of
 
 from rfs.evaluation.paired import paired
 from rfs.files.tables import read_table
 
 HERE = Path(__file__).resolve().parent
 STUDENT = "qwen2.5-coder-0.5b-instruct-q4_k_m"
-UNTRAINED, LR = "base, four examples, no template", "0.0001"
-GRPO = ("grpo", LR)  # an arm and its learning rate
+UNTRAINED = "base, four examples, no template"
+GRPO = {"model": STUDENT, "arm": "grpo", "lr": "0.0001"}
 SHOWN = {  # columns, and what the chapter's table calls them
     "test_greedy": "test: correct, greedy decoding",
     "test_box": "test: with a box",
@@ -27,31 +27,38 @@ SHOWN = {  # columns, and what the chapter's table calls them
 
 def results() -> pd.DataFrame:
     """The untrained model, and GRPO with each seed: what SHOWN names."""
-    rows = [row for row in read_table(HERE / "gsm8k.csv") if row["model"] == STUDENT]
-    rows = [row for row in rows if row["arm"] == UNTRAINED or (row["arm"], row["lr"]) == GRPO]
-    columns = {
-        f"seed {row['seed']}" if row["seed"] else "untrained": {
-            title: float(row[name] or np.nan) for name, title in SHOWN.items()
-        }
-        for row in sorted(rows, key=lambda row: row["seed"])
+    rows = read_table(HERE / "gsm8k.csv")
+    (before,) = with_values(rows, {"model": STUDENT, "arm": UNTRAINED})
+    columns = {"untrained": before} | {
+        f"seed {row['seed']}": row for row in in_order(with_values(rows, GRPO))
     }
-    return pd.DataFrame(columns).round(3)
+    shown = {
+        name: [float(row[column] or np.nan) for column in SHOWN] for name, row in columns.items()
+    }
+    return pd.DataFrame(shown, index=list(SHOWN.values())).round(3)
 
 
 def gains() -> None:
     """Prints what GRPO adds on the test problems, with the standard error over them."""
-    problems = read_table(HERE / "gsm8k_problems.csv")
-    before = answers(problems, STUDENT, (UNTRAINED, ""), "greedy")
-    for seed in sorted({row["seed"] for row in problems if (row["arm"], row["lr"]) == GRPO}):
-        mine = [row for row in problems if row["seed"] == seed]
-        after = answers(mine, STUDENT, GRPO, "greedy")
+    rows = read_table(HERE / "gsm8k_problems.csv")
+    before = answers(rows, STUDENT, Arm(UNTRAINED), "greedy")
+    for row in in_order(with_values(rows, GRPO | {"set": "greedy"})):
+        after = answers([row], STUDENT, arm_of(row), "greedy")
         found = paired(after, before)
         gained = sum(after[place] > before[place] for place in before)
         lost = sum(after[place] < before[place] for place in before)
         print(
-            f"seed {seed}: {100 * found.mean:+.1f} points (standard error "
+            f"seed {row['seed']}: {100 * found.mean:+.1f} points (standard error "
             f"{100 * found.error:.1f}); {gained} problems gained, {lost} lost"
         )
+
+
+def with_values(rows: Rows, values: dict[str, str]) -> list[dict[str, str]]:
+    return [row for row in rows if values.items() <= row.items()]
+
+
+def in_order(rows: Rows) -> list[dict[str, str]]:
+    return sorted(rows, key=lambda row: row["seed"])
 
 
 def show_differences(seed: int, longest: int = 420) -> None:
@@ -59,7 +66,7 @@ def show_differences(seed: int, longest: int = 420) -> None:
     after its training with this seed: both answers."""
     names = {
         "untrained": f"{STUDENT}, {UNTRAINED}",
-        "trained": f"{STUDENT}, grpo, {seed}, {LR}",
+        "trained": f"{STUDENT}, grpo, {seed}, {GRPO['lr']}",
     }
     for problem in json.loads((HERE / "gsm8k_answers.json").read_text("utf-8")):
         said = {name: problem["said"][kept] for name, kept in names.items()}

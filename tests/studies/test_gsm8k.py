@@ -244,22 +244,25 @@ def test_errors_are_paired_over_problems_and_the_range_is_over_seeds():
         }  # fmt: skip
 
     rows = [row("base, a", "", 0.25), row("base, b", "", 0.5)]
-    rows += [row("grpo", "0", 0.75), row("grpo", "1", 1.0)]
+    rows += [row("grpo", "3", 0.25), row("grpo", "0", 0.75), row("grpo", "1", 1.0)]
     read, last = "greedy", measuring.LAST_NUMBER
-    names = [("base, a", "0100", "", read), ("base, b", "1000", "", read)]
-    names += [("base, b", "1100", "", last), ("base, a", "0001", "", last)]
-    names += [("grpo", "1110", "1", read), ("grpo", "1111", "1", read)]
+    names = [("base, a", "", "0100", read), ("base, b", "", "1000", read)]
+    names += [("base, b", "", "1100", last), ("base, a", "", "0001", last)]
+    names += [("grpo", "3", "1000", read), ("grpo", "0", "1110", read), ("grpo", "1", "1111", read)]
     problems = [
-        {"model": "m", "arm": arm, "lr": lr, "set": kind, "correct": correct}
-        for arm, correct, lr, kind in names
+        {"model": "m", "arm": arm, "seed": seed, "lr": "1" * bool(seed), "set": kind}
+        | {"correct": correct}
+        for arm, seed, correct, kind in names
     ]
-    *_, a, b, grpo = gsm8k_table.table(rows, problems).splitlines()
+    *_, a, b, grpo, chose = gsm8k_table.table(rows, problems).splitlines()
     cells = [cell.strip() for cell in grpo.split("|")[1:-1]]
     assert cells[:4] == ["m", "grpo (lr 1)", "0 1", "87.5 (75.0 to 100.0)"]
     # The line to beat is b with the last number read. Problem by problem, grpo has 0, 0, 1 and 0.5
     # more; their standard error is 0.2394.
     assert cells[4] == "+37.5 +/- 23.9" and cells[5] == "" and cells[-1] == "2.00"
     assert all("-25.0 +/- 25.0" in line for line in (a, b))
+    # The seed that chose the settings is in no mean.
+    assert "| grpo (lr 1) | 3 | 25.0 | -25.0 +/- 25.0 | -62.5 +/- 23.9 |" in chose
 
 
 def test_costs_are_the_processors_and_leave_out_what_is_measured():
