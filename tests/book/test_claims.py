@@ -103,9 +103,9 @@ def students_and_their_teacher() -> str:
     (gain,) = {round(students[seed] - grpo[seed]) for seed in "012"}
     longer = mean(fresh("experiment", "grpo", "3e-05").values())
     return (
-        f"gain {gain} points in each of three seeds. But their teacher's steps cost time as well: "
-        f"with a little more time, GRPO itself gets about as far (60 steps: {longer:.1f}%, the "
-        f"students: {mean(students.values()):.1f}%)"
+        f"end {gain} points above that model in each of three seeds. But their teacher's steps "
+        "cost time as well: with a little more time, GRPO itself gets about as far (60 steps: "
+        f"{longer:.1f}%, the students: {mean(students.values()):.1f}%)"
     )
 
 
