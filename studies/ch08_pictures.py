@@ -21,7 +21,7 @@ BLUE, ORANGE = COLORS[:2]
 ARMS = {
     "warm start": ("experiment", "warm-start", 2e-4, ()),
     "GRPO, 60 steps": ("experiment", "grpo", 3e-5, ()),
-    "GRPO": ("experiment_24_steps_bfloat16", "grpo", 3e-5, ()),
+    "GRPO, 24 steps": ("experiment_24_steps_bfloat16", "grpo", 3e-5, ()),
     "worked solutions": ("experiment_rates", "solutions", 6e-5, ()),
     "GRPO's correct answers": (
         "experiment_rates",
