@@ -322,11 +322,11 @@ class TrainConfig(Memory, Optim, Updates, Loss, Rewards, Sampling, Steps):
 def facts_of(kind: type) -> dict[str, tuple]:
     """Field -> what stands beside its type. A class that repeats a field, with another default or
     another text, adds to its facts."""
-    found: dict[str, tuple] = {}
+    facts: dict[str, tuple] = {}
     for part in reversed(kind.__mro__):
         for name, hint in get_annotations(part).items():
-            found[name] = found.get(name, ()) + getattr(hint, "__metadata__", ())
-    return found
+            facts[name] = facts.get(name, ()) + getattr(hint, "__metadata__", ())
+    return facts
 
 
 def marked(kind: type, mark: Mark | Needs) -> list[str]:

@@ -213,8 +213,8 @@ def text_of(row: dict, name: str, optional: bool = False) -> str:
         value = str(value) if -math.inf < value < math.inf else value  # json.loads accepts NaN
     if not isinstance(value, str) or not (value.strip() or optional):
         there = f" (there is {', '.join(row)[:100]})" if row else ""
-        found = f"it is {json.dumps(value)[:40]}" if name in row else f"it is missing{there}"
-        raise ValueError(f"the field {name!r} must be text or a number; {found}")
+        fault = f"it is {json.dumps(value)[:40]}" if name in row else f"it is missing{there}"
+        raise ValueError(f"the field {name!r} must be text or a number; {fault}")
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -175,10 +175,10 @@ class Comparison:
             return False
         rest = list(right)
         for x in left:
-            found = next((i for i, y in enumerate(rest) if self.same(x, y)), None)
-            if found is None:
+            partner = next((i for i, y in enumerate(rest) if self.same(x, y)), None)
+            if partner is None:
                 return False
-            del rest[found]
+            del rest[partner]
         return True
 
     def in_order(self, things: Sequence[Thing], others: Sequence[Thing]) -> bool:

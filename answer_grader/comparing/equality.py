@@ -46,19 +46,19 @@ class Equality:
             yield values, values.of(a), values.of(b)
             return
         for real in (True, False):
-            found = []
+            evaluated = []
             for point in sample_points(names):
                 values = Values(self.work, point, real, bits)
                 try:
-                    found.append((values, values.of(a), values.of(b)))
+                    evaluated.append((values, values.of(a), values.of(b)))
                 except (NotReal, Undefined):
                     continue
                 except TooBig:
                     if self.work.left < 0:
                         raise
                     continue
-                yield found[-1]
-                if len(found) == ENOUGH:
+                yield evaluated[-1]
+                if len(evaluated) == ENOUGH:
                     return
 
     def enough(self, a: Node, b: Node) -> int:

@@ -74,9 +74,9 @@ def statement(c: Cursor) -> Node:
     """Words, or combinations with =, <, ... between them."""
     c.accept("=")
     if c.token.kind == "text":
-        found = words(c)
-        if found is not None:
-            return found
+        phrase = words(c)
+        if phrase is not None:
+            return phrase
     sides, signs = [definition(c) or combination(c)], []
     while c.sees(*RELATIONS):
         signs.append(c.take().value)

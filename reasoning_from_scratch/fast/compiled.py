@@ -76,8 +76,8 @@ class CompiledPass:
                 cos, sin = rope_tables(places, model.cfg, x.dtype)
                 queries, keys, values = self.before(model.trf_blocks[0], x, cos, sin)
                 # Like attention's result: this shape, and separate memory.
-                found = queries.transpose(1, 2).flatten(2).clone()
-                out = self.after(model.trf_blocks[0], x, found)
+                attended = queries.transpose(1, 2).flatten(2).clone()
+                out = self.after(model.trf_blocks[0], x, attended)
                 some = model.out_head.weight[:64].detach()
                 logprobs = blockwise_logprobs(
                     out[0], some, places[0, :, 0], temperature, work=self.work

@@ -118,14 +118,14 @@ def held_first(bits: Tensor, amounts: Tensor, short: Callable[[Tensor], Tensor])
     """Which entries (B, V) are kept. They are taken from the largest bits downwards, among equals
     the lower index first, for as long as the sum of the amounts before is too small: `short` of
     that sum is true."""
-    found = above = torch.zeros_like(amounts[:, :1])  # the digits so far; the amount above them
+    leading = above = torch.zeros_like(amounts[:, :1])  # the digits so far; the amount above them
     for shift, size in DIGITS:
-        inside = amounts * (bits >> (shift + size) == found)
+        inside = amounts * (bits >> (shift + size) == leading)
         digits = ((bits >> shift) & (2**size - 1)).long()
         shares = amounts.new_zeros(len(bits), 2**size).scatter_add_(1, digits, inside).flip(1)
         before = above + shares.cumsum(1) - shares  # of each digit, the highest first
         last = (short(before).sum(1, keepdim=True) - 1).clamp(min=0)  # the digit at the cut
-        found, above = found * 2**size + (2**size - 1 - last), before.gather(1, last)
-    equal = bits == found
+        leading, above = leading * 2**size + (2**size - 1 - last), before.gather(1, last)
+    equal = bits == leading
     own = amounts * equal
-    return (bits > found) | (equal & short(above + own.cumsum(1) - own))
+    return (bits > leading) | (equal & short(above + own.cumsum(1) - own))

@@ -93,8 +93,8 @@ def compile_to(library: Path, command: list[str]) -> None:
         )
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        found = "there is no C compiler" if missing else f"the C compiler does not start: {error}"
-        raise NoLibrary(f"{found}; {GET_A_COMPILER}") from None
+        problem = "there is no C compiler" if missing else f"the C compiler does not start: {error}"
+        raise NoLibrary(f"{problem}; {GET_A_COMPILER}") from None
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[0]
         raise NoLibrary(f"the C compiler cannot compile it: {said}; {GET_A_COMPILER}") from None
@@ -105,16 +105,16 @@ def compiler() -> list[str]:
     try:
         return shlex.split(named) or ["cc"]
     except ValueError as error:
-        found = f"the compiler in CC, {named!r}, cannot be read as a command ({error})"
-        raise NoLibrary(f"{found}; correct it, or unset CC to use cc") from None
+        problem = f"the compiler in CC, {named!r}, cannot be read as a command ({error})"
+        raise NoLibrary(f"{problem}; correct it, or unset CC to use cc") from None
 
 
 def cache_folder() -> Path:
     try:
         return user_cache()
     except RuntimeError:
-        found = "there is no home folder to keep a compiled library in"
-        raise NoLibrary(f"{found}; {ANOTHER_FOLDER}") from None
+        problem = "there is no home folder to keep a compiled library in"
+        raise NoLibrary(f"{problem}; {ANOTHER_FOLDER}") from None
 
 
 def processor() -> str:

@@ -628,12 +628,12 @@ def decoding_differences(library: ctypes.CDLL, dtype: torch.dtype) -> dict[torch
 
 
 def difference_for(decoder: CompiledDecoder) -> float:
-    model, found = decoder.model, []
+    model, results = decoder.model, []
     ids = torch.arange(24).view(3, 8)  # (B, T)
     for decode, count in ((model, 1), (decoder.decode, 1), (decoder.decode, 3)):
         cache = KVCache(n_layers=2)
         model.fill_cache(ids, cache)
         with threads(count):
-            found.append(decode(ids[:, :1], cache=cache).float())  # (B, 1, V)
-    wanted, *found = found
-    return (torch.stack(found) - wanted).abs().max().item()
+            results.append(decode(ids[:, :1], cache=cache).float())  # (B, 1, V)
+    wanted, *results = results
+    return (torch.stack(results) - wanted).abs().max().item()

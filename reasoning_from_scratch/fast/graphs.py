@@ -180,8 +180,8 @@ class HeadNorm(NamedTuple):
     def __call__(self, heads: Tensor) -> Tensor:
         """In heads (B, heads + 2 groups, head_dim), the values come last. They are normalized, too,
         and dropped: excluding them would mean copying the others first."""
-        found = F.rms_norm(heads, heads.shape[-1:], None, self.eps)
-        return found[:, : len(self.scale)] * self.scale
+        normed = F.rms_norm(heads, heads.shape[-1:], None, self.eps)
+        return normed[:, : len(self.scale)] * self.scale
 
 
 def head_norm_of(att: Any) -> HeadNorm | None:

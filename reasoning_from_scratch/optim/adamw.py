@@ -226,9 +226,9 @@ class AdamW:
             raise UserError(f"no optimizer has made {updates} updates")
         for name, tensor in self.state.items():
             if name not in state or state[name].shape != tensor.shape:
-                found = "absent" if name not in state else f"of shape {tuple(state[name].shape)}"
+                saved = "absent" if name not in state else f"of shape {tuple(state[name].shape)}"
                 raise UserError(
-                    f"this state is another optimizer's: {name} is {found}, but must be of shape "
+                    f"this state is another optimizer's: {name} is {saved}, but must be of shape "
                     f"{tuple(tensor.shape)}"
                 )
         self.updates = updates

@@ -70,10 +70,10 @@ def hub_data_set(repository: str) -> HubDataSet:
     note = _note(repository)
     if note.exists():
         return HubDataSet(**json.loads(note.read_text(encoding="utf-8")))
-    found = _listed(repository)
+    data_set = _listed(repository)
     note.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(note, json.dumps(asdict(found), indent=2))
-    return found
+    write_whole(note, json.dumps(asdict(data_set), indent=2))
+    return data_set
 
 
 def _note(repository: str) -> Path:

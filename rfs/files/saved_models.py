@@ -125,7 +125,11 @@ def evaluations_in(row: dict) -> list[dict]:
     """The evaluations in a line of metrics.jsonl, in order. The last line may have two: the one
     before its step is under before/, and that of the final weights has the usual names."""
     before = {k.removeprefix(BEFORE): v for k, v in row.items() if k.startswith(BEFORE)}
-    return [found | {"step": row["step"]} for found in (before, row) if "eval_acc" in found]
+    return [
+        evaluation | {"step": row["step"]}
+        for evaluation in (before, row)
+        if "eval_acc" in evaluation
+    ]
 
 
 def with_final(row: dict, final: dict, evaluators: Sequence[str] = ()) -> dict:

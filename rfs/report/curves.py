@@ -149,13 +149,13 @@ def _eval_lines(run: RunFiles) -> list[Line]:
 
 
 def _loss_lines(run: RunFiles) -> list[Line]:
-    rows = [found for row in run.metrics for found in evaluations_in(row)]
+    rows = [evaluation for row in run.metrics for evaluation in evaluations_in(row)]
     return [_evaluated(rows, f"{name}/loss", name) for name in run.evals]
 
 
 def _own_lines(run: RunFiles) -> dict[str, list[Line]]:
     """What your own evaluators returned: a line for each of their numbers."""
-    rows = [found for row in run.metrics for found in evaluations_in(row)]
+    rows = [evaluation for row in run.metrics for evaluation in evaluations_in(row)]
     charts = {}
     for evaluator in run.evaluators:
         names = dict.fromkeys(n for row in rows for n in row if n.startswith(f"{evaluator}/"))

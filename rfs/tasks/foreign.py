@@ -83,9 +83,9 @@ def numbers_in(value: Any) -> dict[str, float] | None:
     """A dictionary's finite numbers by name; None if it is no dictionary or has other values."""
     if not isinstance(value, dict):
         return None
-    found = {str(name): number_in(one) for name, one in value.items()}
-    numbers = {name: one for name, one in found.items() if one is not None}
-    return numbers if len(numbers) == len(found) else None
+    read = {str(name): number_in(one) for name, one in value.items()}
+    numbers = {name: one for name, one in read.items() if one is not None}
+    return numbers if len(numbers) == len(read) else None
 
 
 # --- the time limit ---

@@ -114,10 +114,10 @@ class GymTask(Source):
         """The first problems. A smaller limit gives the start of the same list."""
         side = "held-out" if self.name.endswith(AT_HELD_OUT) else "train"
         task, parameters = read_task(self.name.removesuffix(AT_HELD_OUT))
-        found = list(islice(distinct_problems(task, parameters, side), limit or SIZES[side]))
-        if not found:
+        problems = list(islice(distinct_problems(task, parameters, side), limit or SIZES[side]))
+        if not problems:
             raise UserError(f"{self.name} has no problems in this split; choose other parameters")
-        return found
+        return problems
 
     def holds_held_out(self) -> bool:
         return False
@@ -283,9 +283,9 @@ def entry_of(task: str, parameters: str, side: str, index: int) -> dict[str, Any
 def distinct_problems(task: str, parameters: str, side: str) -> Iterator[Problem]:
     """The problems of one side without repeats, as long as the task makes new ones."""
     known: set[str] = set()
-    found = 0  # the index of the latest new problem
+    latest = 0  # the index of the latest new problem
     for index in range(LAST):
-        if index - found > PATIENCE:
+        if index - latest > PATIENCE:
             return
         try:
             entry = entry_of(task, parameters, side, index)
@@ -297,7 +297,7 @@ def distinct_problems(task: str, parameters: str, side: str) -> Iterator[Problem
         if held_out != (side == "held-out") or text in known:
             continue
         known.add(text)
-        found = index
+        latest = index
         truth = entry["answer"]
         facts = {"task": task, "parameters": parameters, "side": side, "index": index}
         maker = maker_of(task, entry)

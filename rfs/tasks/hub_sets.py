@@ -72,11 +72,11 @@ class HubName:
 
 def parts_of(name: str) -> HubName:
     """Splits a name into its parts, without asking the hub."""
-    found = _NAME.fullmatch(name)
-    if not found:
+    match = _NAME.fullmatch(name)
+    if not match:
         raise UserError(f"{name!r} names no data set of the hub; the form is {FORM}")
     columns = {}
-    for pair in (found["columns"] or "").split("&") if found["columns"] else ():
+    for pair in (match["columns"] or "").split("&") if match["columns"] else ():
         part, _, column = pair.partition("=")
         if part not in PARTS or not column:
             raise UserError(
@@ -85,7 +85,7 @@ def parts_of(name: str) -> HubName:
             )
         columns[part] = column
     check_pyarrow(name)
-    return HubName(found["repository"], found["config"], found["split"], columns)
+    return HubName(match["repository"], match["config"], match["split"], columns)
 
 
 class HubSet(Source):
@@ -96,8 +96,8 @@ class HubSet(Source):
 
     def problems(self, limit: int | None = None) -> list[Problem]:
         """The rows that have a question and an answer; logs how many were skipped."""
-        named, found = _whole_name(self.name)
-        columns = found.columns(named.config, named.split)
+        named, data_set = _whole_name(self.name)
+        columns = data_set.columns(named.config, named.split)
         question, answer, solution = _chosen_columns(named, columns)
         read = " or ".join(repr(column) for column in (answer, solution) if column)
         guessed = {"question", "answer"} - named.columns.keys()
@@ -107,7 +107,7 @@ class HubSet(Source):
         wanted = {column.partition(".")[0] for column in read_columns if column} & set(columns)
         problems: list[Problem] = []
         count = 0
-        for row in found.rows(named.config, named.split, sorted(wanted)):
+        for row in data_set.rows(named.config, named.split, sorted(wanted)):
             count += 1
             text, said = _text(row, question), _text(row, answer)
             steps = _text(row, solution, "assistant") or without_end(said)
@@ -148,8 +148,8 @@ class HubSet(Source):
 
     def other_split(self) -> str | None:
         """The set's own split to evaluate on; None if it has no other one."""
-        named, found = _whole_name(self.name)
-        splits = found.configs[named.config]
+        named, data_set = _whole_name(self.name)
+        splits = data_set.configs[named.config]
         own = next((split for split in ASIDE if split in splits and split != named.split), None)
         return str(replace(named, split=own)) if own else None
 
@@ -170,21 +170,21 @@ class HubSet(Source):
 def _whole_name(name: str) -> tuple[HubName, HubDataSet]:
     """The name, completed with a config and a split that exist, and the data set."""
     named = parts_of(name)
-    found = hub_data_set(named.repository)
-    config = named.config or _usual(found.configs, "default", "main")
-    if config not in found.configs:
+    data_set = hub_data_set(named.repository)
+    config = named.config or _usual(data_set.configs, "default", "main")
+    if config not in data_set.configs:
         raise UserError(
             f"{name}: name one of its configs, as in hf:{named.repository}:CONFIG: "
-            + ", ".join(found.configs)
+            + ", ".join(data_set.configs)
         )
-    splits = found.configs[config]
+    splits = data_set.configs[config]
     split = named.split or _usual(splits, "train")
     if split not in splits:
         raise UserError(
             f"{name}: name one of its splits, as in hf:{named.repository}:{config}@SPLIT: "
             + ", ".join(splits)
         )
-    return replace(named, config=config, split=split), found
+    return replace(named, config=config, split=split), data_set
 
 
 def _usual(known: Iterable[str], *usual: str) -> str | None:

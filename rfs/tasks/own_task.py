@@ -50,11 +50,11 @@ def function_from_file(name: str) -> Callable:
     if not Path(path).is_file():
         raise UserError(f"there is no file {path}; give its path, as in ch07/my_task.py:{function}")
     defined = vars(run_file(path))
-    found = defined.get(function)
-    if not callable(found):
+    member = defined.get(function)
+    if not callable(member):
         near = did_you_mean(function, filter(lambda name: callable(defined[name]), defined))
         raise UserError(f"{path} defines no function {function!r}{near}")
-    return found
+    return member
 
 
 def try_functions(*names: str | None) -> None:
@@ -89,8 +89,10 @@ class FunctionFromFile(str):
         except BaseException as error:
             raise UserError(f"{self} raised {error_in_words(error)}") from error
         if not isinstance(result, Tensor) or result.shape != like.shape:
-            found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
-            raise UserError(f"{self} returned {found}, not a tensor of shape {tuple(like.shape)}")
+            returned = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise UserError(
+                f"{self} returned {returned}, not a tensor of shape {tuple(like.shape)}"
+            )
         if like.requires_grad and not result.requires_grad:
             raise UserError(f"{self} returned values with no gradient: compute them from logprobs")
         return result

@@ -80,8 +80,8 @@ class Calculator(Partner):
         # A token has at least one character. The call's words are tokens, too.
         text = self.tokenizer.decode(response_ids[-(LONGEST + len("<<=") + 8) :])
         for call, before, after in CALLS:
-            found = call.search(text)
-            result = calculated(found[1]) if found else None
+            match = call.search(text)
+            result = calculated(match[1]) if match else None
             if result is not None:
                 answer = f"{before}{result}{after}"
                 return self.tokenizer.encode(answer, chat_wrapped=False)

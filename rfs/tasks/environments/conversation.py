@@ -44,8 +44,8 @@ def environment_of(name: str) -> Callable[[Problem], Environment]:
         raise unknown_name("environment", name, [*OURS, "FILE.py:CLASS"])
     if name in OURS:
         return OURS[name]
-    found = function_from_file(name)
-    return tool_users(found) if makes_tool_users(found) else found
+    kind = function_from_file(name)
+    return tool_users(kind) if makes_tool_users(kind) else kind
 
 
 def judges_itself(name: str) -> bool:

@@ -38,7 +38,7 @@ class Guess:
 
 
 def largest(problem: Problem) -> int:
-    found = ASKED.search(problem.problem)
-    if not found:
+    match = ASKED.search(problem.problem)
+    if not match:
         raise ValueError(f"{problem.problem!r} names no number from 1 to N to guess")
-    return int(found[1])
+    return int(match[1])

@@ -60,10 +60,10 @@ def json_type(hint: Any) -> dict[str, Any]:
         return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(inner)}
     if origin in (typing.Union, types.UnionType):
         some = [json_type(one) for one in inner if one is not type(None)]
-        found = some[0] if len(some) == 1 else {"anyOf": some}
+        schema = some[0] if len(some) == 1 else {"anyOf": some}
         if len(some) > 1 and all(list(one) == ["type"] for one in some):
-            found = {"type": sorted({one["type"] for one in some})}
-        return found | ({"nullable": True} if type(None) in inner else {})
+            schema = {"type": sorted({one["type"] for one in some})}
+        return schema | ({"nullable": True} if type(None) in inner else {})
     if origin is list and inner:
         return {"type": "array", "items": json_type(inner[0])}
     if origin is dict and inner:
@@ -74,29 +74,29 @@ def json_type(hint: Any) -> dict[str, Any]:
 
 def sections(docstring: str) -> dict[str, str]:
     """The text of a Google-style docstring by its headings; what is before them by ""."""
-    found: dict[str, str] = dict.fromkeys(("", *SECTIONS), "")
+    by_heading: dict[str, str] = dict.fromkeys(("", *SECTIONS), "")
     heading = ""
     for line in docstring.splitlines():
         if line.strip() in SECTIONS:
             heading = line.strip()
         else:
-            found[heading] += line + "\n"
-    return {name: text.strip() if name != "Args:" else text for name, text in found.items()}
+            by_heading[heading] += line + "\n"
+    return {name: text.strip() if name != "Args:" else text for name, text in by_heading.items()}
 
 
 def arguments(section: str) -> dict[str, str]:
     """`name: words`, or `name (type): words`; lines that are further in go on with the words."""
     lines = inspect.cleandoc("\n" + section).splitlines()
-    found: dict[str, str] = {}
+    explained: dict[str, str] = {}
     name = ""
     for line in lines:
         before, colon, words = line.partition(":")
         if colon and line[:1].strip():
             name = before.split("(")[0].strip()
-            found[name] = words.strip()
+            explained[name] = words.strip()
         elif name and line.strip():
-            found[name] += " " + line.strip()
-    return found
+            explained[name] += " " + line.strip()
+    return explained
 
 
 def in_plain_words(tool: Mapping) -> str:

@@ -39,20 +39,20 @@ def words_at_least(text: str, count: int) -> bool:
 
 def sentences(text: str, count: int) -> bool:
     """So many sentences, each of two words or more; the last has its mark, too."""
-    found = _SENTENCE_END.split(text.strip())
-    whole = all(len(words_of(sentence)) >= 2 for sentence in found)
-    return len(found) == count and whole and bool(_LAST_MARK.search(text.strip()))
+    parts = _SENTENCE_END.split(text.strip())
+    whole = all(len(words_of(sentence)) >= 2 for sentence in parts)
+    return len(parts) == count and whole and bool(_LAST_MARK.search(text.strip()))
 
 
 def lines(text: str, count: int) -> bool:
     """So many lines, each of two words or more; empty ones do not count."""
-    found = [line for line in text.splitlines() if line.strip()]
-    return len(found) == count and all(len(words_of(line)) >= 2 for line in found)
+    written = [line for line in text.splitlines() if line.strip()]
+    return len(written) == count and all(len(words_of(line)) >= 2 for line in written)
 
 
 def dashed_lines(text: str, count: int) -> bool:
-    found = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines(text, count) and all(line.startswith(("- ", "– ", "— ")) for line in found)
+    written = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines(text, count) and all(line.startswith(("- ", "– ", "— ")) for line in written)
 
 
 # --- letters and marks ---

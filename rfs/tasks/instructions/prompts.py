@@ -159,13 +159,13 @@ class Instructions(Source):
         """The first problems; no text twice. A smaller limit gives the start of the same list."""
         if self.name not in SETS:
             raise unknown_name("problem set", self.name, SETS)
-        found: dict[str, Problem] = {}
+        by_text: dict[str, Problem] = {}
         size, places = limit or SIZES.get(self.name, HELD_OUT_SIZE), count()
-        while len(found) < size:
+        while len(by_text) < size:
             problem = drawn(self.name, next(places))
             if possible(problem):
-                found.setdefault(problem.problem, problem)
-        return list(found.values())
+                by_text.setdefault(problem.problem, problem)
+        return list(by_text.values())
 
     def holds_held_out(self) -> bool:
         return False
