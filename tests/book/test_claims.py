@@ -103,8 +103,8 @@ def students_and_their_teacher() -> str:
     (gain,) = {round(students[seed] - grpo[seed]) for seed in "012"}
     longer = mean(fresh("experiment", "grpo", "3e-05").values())
     return (
-        f"end {gain} points above that model in each of three seeds. But their teacher's steps "
-        "cost time as well. With a little more time, GRPO itself gets about as far: "
+        f"In each of three seeds they end {gain} points above that model. But their teacher's "
+        "steps cost time as well. With a little more time, GRPO itself gets about as far: "
         f"{longer:.1f}% after 60 steps, against the students' {mean(students.values()):.1f}%."
     )
 
