@@ -60,11 +60,12 @@ def from_teacher() -> str:
     )
     families = [percent(rows, "fresh_families") for rows in (students, longer)]
     return (
-        f"the time of {min(costs):.0f} to {max(costs):.0f} steps of GRPO, and after 60 steps GRPO "
-        "itself (the first table of this page, three seeds) is about level: "
-        f"{here[0]}% with greedy decoding, {here[1]}% at temperature 1 and a pass@8 of "
-        f"{here[2]}%, against the students' {there[0]}, {there[1]} and {there[2]}%. On the two "
-        f"new families the students stay ahead, {families[0]} against {families[1]}%."
+        f"the time of {min(costs):.0f} to {max(costs):.0f} steps of GRPO. After 60 steps (three "
+        "seeds, the first table of this page), GRPO itself is about level: "
+        f"{here[0]}% with greedy decoding against the students' {there[0]}, and "
+        f"{here[1]}% at temperature 1 against {there[1]}. GRPO's pass@8 is {here[2]}% against "
+        f"{there[2]}. On the two new families the students stay ahead, "
+        f"{families[0]} against {families[1]}%."
     )
 
 
