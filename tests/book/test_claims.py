@@ -152,10 +152,10 @@ def a_real_model() -> str:
     )
     ends = [100 * share for share in numbers(after, "sampled")]
     return (
-        f"{min(hours):.1f} to {max(hours):.1f} hours on one core, its accuracy at temperature 1 on "
-        "sums, differences and products that it was never trained on rises from "
-        f"{sampled[0]} to {sampled[1]}% (three seeds, {min(ends):.1f} to {max(ends):.1f}; with "
-        f"greedy decoding from {greedy[0]} to {greedy[1]}; the best of {words} settings"
+        f"{min(hours):.1f} to {max(hours):.1f} hours on one core, its accuracy at temperature 1 "
+        f"rises from {sampled[0]} to {sampled[1]}% (three seeds, {min(ends):.1f} to "
+        f"{max(ends):.1f}). With greedy decoding it rises from {greedy[0]} to {greedy[1]}%. "
+        f"These are the best of {words} settings"
     )
 
 
@@ -227,8 +227,9 @@ def gsm8k_headline() -> str:
     gains = [later - earlier for earlier, later in zip(*greedy, strict=True)]
     gain, error = 100 * mean(gains), 100 * stdev(gains) / len(gains) ** 0.5
     return (
-        f"On all {len(gains):,} test problems, with greedy decoding, it goes from {before}% to "
-        f"{after}%: {gain:.1f} points more, with a standard error of {error:.1f} over the problems."
+        f"On all {len(gains):,} test problems, accuracy with greedy decoding rises from {before}% "
+        f"to {after}%. The gain is {gain:.1f} points, with a standard error of {error:.1f} over "
+        "the problems."
     )
 
 
