@@ -153,8 +153,8 @@ def a_real_model() -> str:
     ends = [100 * share for share in numbers(after, "sampled")]
     return (
         f"{min(hours):.1f} to {max(hours):.1f} hours on one core, its accuracy at temperature 1 "
-        f"rises from {sampled[0]} to {sampled[1]}% (three seeds, {min(ends):.1f} to "
-        f"{max(ends):.1f}). With greedy decoding it rises from {greedy[0]} to {greedy[1]}%. "
+        f"rises from {sampled[0]} to {sampled[1]}%. Three seeds end at {min(ends):.1f} to "
+        f"{max(ends):.1f}%. With greedy decoding accuracy rises from {greedy[0]} to {greedy[1]}%. "
         f"These are the best of {words} settings"
     )
 
