@@ -8,7 +8,8 @@
 
     base           the untrained model under five prompts, greedy and sampled: the line to beat
     grpo           reinforcement learning: 1 for the correct number in the box
-    format         the same, rewarded for any box: what the format alone brings
+    grpo-falling   the same with a learning rate that falls to 0 in equal steps
+    format         the same as grpo, rewarded for any box: what the format alone brings
     half-trained   the same as grpo, trained on the four of each eight answers that differ most
     int8-rollouts  the same as grpo, sampled with weights in 8 bits
 
@@ -81,6 +82,7 @@ from measuring import TRANSFER, Measured, check_sets, keep_answers, keep_problem
 # How grpo is changed.
 CHANGES: dict[str, dict[str, Any]] = {
     "grpo": {},
+    "grpo-falling": {"lr_schedule": "linear"},
     "format": {"reward": f"{HERE}:any_box"},
     "half-trained": {"train_rollouts": 4},
     "int8-rollouts": {"sampling_weights": "int8"},
@@ -88,6 +90,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 # Of LoRA, for each arm: the first is used unless --lr names others; all are tried with seed 3.
 RATES = {
     "grpo": (1e-4, 5e-5, 2e-4),
+    "grpo-falling": (1e-4, 2e-4),
     "format": (1e-4,),
     "half-trained": (1e-4,),
     "int8-rollouts": (1e-4,),

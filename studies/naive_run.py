@@ -1,0 +1,98 @@
+"""What anybody would type to let a Qwen learn GSM8K, and what becomes of it, for the museum.
+
+    uv run --extra gguf rfs train --model qwen-0.5b --problems gsm8k --lr 1e-5 \\
+        --problems-per-step 4 --max-new-tokens 256 --steps 16 --seed 3 --no-preflight \\
+        --out runs/naive
+    uv run studies/naive_run.py runs/naive      keeps what the room shows of it
+
+The run trains all weights, with the book's prompt in the model's chat template. naive_run.csv has
+its curves, and naive_run_answers.json the first answers of its first and its last step. The
+repaired run is grpo of gsm8k.py, with seed 3.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE))
+from ch07_pictures import joint_curves  # noqa: E402
+from gsm8k import curve_of  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from tyro.conf import Positional  # noqa: E402
+
+from reasoning_from_scratch.files.disk import write_whole  # noqa: E402
+from reasoning_from_scratch.text import read_lines  # noqa: E402
+from rfs.commands.cli import run_script  # noqa: E402
+from rfs.files.tables import read_table, write_table  # noqa: E402
+
+CURVES, ANSWERS = HERE / "naive_run.csv", HERE / "naive_run_answers.json"
+REPAIRED = {"arm": "grpo", "seed": "3", "lr": "0.0001"}
+SHOWN = {
+    "reward": "reward (share of correct rollouts)",
+    "mixed": "groups with a signal (share)",
+    "cut_off": "cut-off answers (share)",
+    "entropy": "entropy (nats per token)",
+}
+LONGEST = 300  # characters of an answer
+
+
+@dataclass
+class Options:
+    run: Positional[Path]
+    """Keep the curves and answers of this run's folder."""
+
+
+def main(options: Options) -> None:
+    write_table(CURVES, curve_of(options.run))
+    steps = sorted(options.run.glob("train_*_rollout_summaries.jsonl"))
+    kept = {str(1 + n): first_answers(steps[n]) for n in (0, len(steps) - 1)}
+    write_whole(ANSWERS, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def first_answers(path: Path) -> list[dict]:
+    """The first answer to each problem of a step."""
+    return [
+        {name: row["steps"][0]["logs"][name] for name in ("problem", "answer")}
+        | {
+            "text": row["text"],
+            "reward": row["total_reward"],
+            "ended": row["stop_reason"] == "stop",
+        }
+        for row in read_lines(path)
+        if row["traj_idx"] == 0
+    ]
+
+
+def show_answers(count: int = 2) -> None:
+    """Prints some answers of the first and of the last step."""
+    for step, answers in json.loads(ANSWERS.read_text("utf-8")).items():
+        for one in answers[:count]:
+            print(f"step {step}: {one['problem']} ({one['answer']})")
+            end = "" if one["ended"] else "   <- the length limit"
+            text = one["text"].strip()
+            print(f"{text[:LONGEST]}{' ...' * (len(text) > LONGEST)}")
+            print(f"reward {one['reward']:.2f}{end}\n")
+
+
+def drawn() -> Figure:
+    """The first steps of the repaired run, and as many of this one."""
+    naive = numbers(read_table(CURVES))
+    repaired = [
+        row for row in read_table(HERE / "gsm8k_curves.csv") if REPAIRED.items() <= row.items()
+    ]
+    runs = {"repaired": numbers(repaired)[: len(naive)], "naive": naive}
+    return joint_curves(runs, SHOWN)
+
+
+def numbers(rows: list[dict[str, str]]) -> list[dict]:
+    return [
+        {"step": int(row["step"])}
+        | {name: float(row[name]) if row[name] else None for name in SHOWN}
+        for row in rows
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))
