@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 STUDENT = "qwen2.5-coder-0.5b-instruct-q4_k_m"
 UNTRAINED = "base, four examples, no template"
 GRPO = {"model": STUDENT, "arm": "grpo", "lr": "0.0001"}
+WIDTH = 76  # characters of a line
 SHOWN = {  # columns, and what the chapter's table calls them
     "test_greedy": "test: correct, greedy decoding",
     "test_box": "test: with a box",
@@ -72,9 +74,10 @@ def show_differences(seed: int, longest: int = 420) -> None:
         said = {name: problem["said"][kept] for name, kept in names.items()}
         if said["trained"]["correct"] == said["untrained"]["correct"]:
             continue
-        print(f"{problem['problem']} ({problem['answer']})")
+        print(fill(f"{problem['problem']} ({problem['answer']})", WIDTH))
         for name, answer in said.items():
             mark = "correct" if answer["correct"] else "incorrect"
             text = answer["text"]
-            print(f"- {name}, {mark}: {text[:longest]}{' ...' * (len(text) > longest)}")
+            shown = f"- {name}, {mark}: {text[:longest]}{' ...' * (len(text) > longest)}"
+            print(fill(shown, WIDTH, subsequent_indent="  "))
         print()

@@ -14,6 +14,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))
@@ -69,11 +70,16 @@ def show_answers(count: int = 2) -> None:
     """Prints some answers of the first and of the last step."""
     for step, answers in json.loads(ANSWERS.read_text("utf-8")).items():
         for one in answers[:count]:
-            print(f"step {step}: {one['problem']} ({one['answer']})")
+            print(wrapped(f"step {step}: {one['problem']} ({one['answer']})"))
             end = "" if one["ended"] else "   <- the length limit"
             text = one["text"].strip()
-            print(f"{text[:LONGEST]}{' ...' * (len(text) > LONGEST)}")
+            print(wrapped(f"{text[:LONGEST]}{' ...' * (len(text) > LONGEST)}"))
             print(f"reward {one['reward']:.2f}{end}\n")
+
+
+def wrapped(text: str, width: int = 76) -> str:
+    """Each line on its own, in as many as it needs."""
+    return "\n".join(fill(line, width) for line in text.splitlines())
 
 
 def drawn() -> Figure:
