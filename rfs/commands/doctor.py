@@ -27,7 +27,7 @@ GIB = 2**30
 EXTRAS = {
     "notebook": ["jupyterlab"], "wandb": ["wandb"], "tensorboard": ["tensorboard"],
     "trackio": ["trackio"], "hf": ["pyarrow"], "ray": ["ray"], "gym": ["reasoning_gym"],
-    "gguf": ["gguf"], "book": ["sphinx", "myst_nb"], "serve": ["starlette", "uvicorn"],
+    "gguf": ["gguf"], "book": ["sphinx", "myst_nb"], "serve": ["starlette", "uvicorn", "pydantic"],
 }  # fmt: skip
 
 

@@ -3,11 +3,15 @@
 Follow one request:
 
     app.py       routes, who may come in, and error messages
-    tinker.py    Tinker's API            openai.py    OpenAI's API, and tokens in, tokens out
     body.py      JSON, checked           messages.py  protobuf, by hand
-    allowed.py   which options a call may have; whatever else changes answers is refused
-    said.py      an answer as a message: thought, words, calls of tools
-    data.py      a datum as a rollout, a loss by name
+    openai.py    OpenAI's API, and tokens in, tokens out: its three calls take one path
+        openai_bodies.py  which options they may have; what else changes answers is refused
+        asked.py          a call's prompts, as tokens
+        choices.py        its answers, written whole or piece by piece
+        said.py           an answer as a message: thought, words, calls of tools
+    tinker.py    Tinker's API
+        tinker_bodies.py  what its calls may have
+        data.py           a datum as a rollout, a loss by name
     promises.py  results that wait to be fetched
     models.py    what is served: bases, models in training with their saves, samplers
     worker.py    the one thread that computes

@@ -2,6 +2,9 @@
 
 Its length is checked before it is read, then how many values it has, then what they are. Reading a
 long one takes a thread of its own, so that the server answers others meanwhile.
+
+What a call may have is a class, a `Checked`, with a field for each key: its type, its bounds, its
+default (tinker_bodies.py, openai_bodies.py). pydantic compares; here its errors become sentences.
 """
 
 import asyncio
@@ -10,8 +13,17 @@ import math
 from collections.abc import Callable
 from functools import partial
 from reprlib import Repr
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from starlette.requests import Request
 
 from reasoning_from_scratch.errors import UserError
@@ -45,11 +57,31 @@ class TooMany(UserError):
 
 
 class BadValues(UserError):
-    """JSON with values that no call means. `values` has all of them: they say whose call it is."""
+    """JSON with values that its call cannot have. `values` has all: they say whose call it is."""
 
     def __init__(self, sentence: str, values: dict) -> None:
         super().__init__(sentence)
         self.values = values
+
+
+class Strict(BaseModel):
+    """A JSON object. A number in a text is no number, 1.0 is no whole number, 1 is not true."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class Checked(Strict):
+    """A JSON object in which null is the same as nothing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def without_nulls(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {key: value for key, value in values.items() if value is not None}
+
+
+C = TypeVar("C", bound=Checked)
 
 
 async def read_bytes(request: Request, most: int = MOST_BYTES) -> bytes:
@@ -63,14 +95,17 @@ async def read_bytes(request: Request, most: int = MOST_BYTES) -> bytes:
     return b"".join(parts)
 
 
-async def read_body(request: Request) -> "Body":
+async def read_body(request: Request, kind: type[C]) -> C:
     read = await read_bytes(request, MOST_JSON) or b"{}"
-    return await beside(len(read), lambda: Body(parsed(read), size=len(read)))
+    return await beside(request, lambda: checked(kind, parsed(read)))
 
 
-async def beside(size: int, function: Callable[[], T]) -> T:
-    """What the function returns, called in another thread if it has many bytes to go through."""
-    return function() if size < QUICK else await asyncio.to_thread(function)
+async def beside(request: Request, function: Callable[[], T]) -> T:
+    """What the function returns, called in another thread if the request has many bytes to go
+    through, or does not say how many it has."""
+    length = request.headers.get("content-length", "")
+    quick = length.isdecimal() and len(length) < 10 and int(length) < QUICK
+    return function() if quick else await asyncio.to_thread(function)
 
 
 def parsed(read: bytes) -> dict[str, Any]:
@@ -128,107 +163,86 @@ def is_flat(values: dict) -> bool:
     return False
 
 
-class Body:
-    """A JSON object, read key by key. `within` names it in error messages; `size` is how many bytes
-    it took, if it is a whole body."""
+def checked(kind: type[C], values: Any, within: str = "") -> C:
+    """The values as an object of this kind; `within` names, in an error, what they are part of.
+    Besides what its fields say, a kind may raise a ValueError about a field that says what the
+    value must be, or a UserError, which is told as it is."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        sentence = f"{within}{what_is_wrong(error)}"
+    except UserError as error:
+        sentence = f"{within}{error}"
+    raise BadValues(sentence, values)
 
-    def __init__(self, values: dict[str, Any], within: str = "", size: int = 0) -> None:
-        self.values, self.within, self.size = values, within, size
 
-    def wrong(self, key: str, expected: str) -> UserError:
-        value = BRIEF.repr(self.values.get(key))
-        value = value if len(value) < 80 else value[:77] + "..."
-        return UserError(f"{self.within}{key} is {value}, but must be {expected}")
+# What a value must be, by pydantic's name for what it is not.
+EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "literal_error": "{expected}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "string_too_short": "a text with a character in it",
+    "string_too_long": "a text of at most {max_length:,} characters",
+    "too_long": "a list of at most {max_length:,}",
+    "value_error": "{error}",
+}
 
-    def has(self, key: str) -> bool:
-        return self.values.get(key) is not None
 
-    def text(self, key: str, default: str | None = None, most: int = 2**20) -> str:
-        value = self.values.get(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, str) or len(value) > most:
-            raise self.wrong(key, f"a text of at most {most:,} characters")
-        return value
+def what_is_wrong(error: ValidationError) -> str:
+    """The first of the errors. Lists end at their first one, so there are never many."""
+    first = error.errors(include_url=False)[0]
+    keys = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in first["loc"]]
+    where = "".join(keys).removeprefix(".")
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    if first["type"] == UNSUPPORTED:
+        return f"{where}.{first['msg']}".removeprefix(".")
+    expected = first["msg"].removeprefix("Input should be ")
+    if first["type"] in EXPECTED:
+        expected = EXPECTED[first["type"]].format(**first.get("ctx", {}))
+    return f"{where or 'this'} is {quoted(first['input'])}, but must be {expected}"
 
-    def maybe_text(self, key: str) -> str | None:
-        return self.text(key) if self.has(key) else None
 
-    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
-        value = self.values.get(key)
-        if value is None and default is not None:
-            return default
-        if type(value) is not int or not low <= value <= high:
-            raise self.wrong(key, f"a whole number from {low} to {high}")
-        return value
+UNSUPPORTED = "unsupported"  # an error about a key that an object has and must not have
 
-    def maybe_integer(self, key: str, low: int, high: int) -> int | None:
-        return self.integer(key, low, high) if self.has(key) else None
 
-    def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
-        value = self.values.get(key)
-        if value is None and default is not None:
-            return default
-        if type(value) not in (int, float) or not low <= value <= high:  # which NaN is not, either
-            raise self.wrong(key, f"a number from {low} to {high}")
-        return float(value)
+def quoted(value: object) -> str:
+    value = BRIEF.repr(value)
+    return value if len(value) < 80 else value[:77] + "..."
 
-    def temperature(self) -> float:
-        value = self.number("temperature", 0, 100, 1.0)
-        if 0 < value < SMALLEST_TEMPERATURE:
-            raise self.wrong("temperature", f"0, or a number from {SMALLEST_TEMPERATURE} to 100")
-        return value
 
-    def yes(self, key: str, default: bool = False) -> bool:
-        value = self.values.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.wrong(key, "true or false")
-        return value
+def not_too_small(value: float) -> float:
+    if 0 < value < SMALLEST_TEMPERATURE:
+        raise ValueError(f"0, or a number from {SMALLEST_TEMPERATURE} to 100")
+    return value
 
-    def part(self, key: str, default: dict | None = None) -> "Body":
-        value = self.values.get(key)
-        value = default if value is None else value
-        if not isinstance(value, dict):
-            raise self.wrong(key, "an object")
-        return Body(value, f"{self.within}{key}.")
 
-    def parts(self, key: str, most: int = 100_000) -> "list[Body]":
-        value = self.values.get(key)
-        good = isinstance(value, list) and len(value) <= most
-        if not good or not all(isinstance(one, dict) for one in value):
-            raise self.wrong(key, f"a list of at most {most:,} objects")
-        return [Body(one, f"{self.within}{key}[{i}].") for i, one in enumerate(value)]
+def small_notes(notes: dict) -> dict:
+    """Small notes that a client stores here."""
+    size = 0
+    try:
+        for piece in json.JSONEncoder(allow_nan=False).iterencode(notes):
+            size += len(piece)
+            if size > MOST_METADATA:
+                break
+    except (ValueError, RecursionError):  # NaN in a file: no answer can have it
+        raise ValueError("an object with finite numbers") from None
+    if size > MOST_METADATA:
+        raise ValueError(f"an object of at most {MOST_METADATA:,} characters")
+    return notes
 
-    def list_of(self, key: str, kind: type[T], most: int = 2**22) -> list[T]:
-        value = self.values.get(key)
-        good = isinstance(value, list) and len(value) <= most
-        # A bool is an int for Python.
-        if not good or not all(type(one) is kind for one in value):
-            raise self.wrong(key, f"a list of {kind.__name__}, at most {most:,}")
-        return value
 
-    def integers(self, key: str, low: int, high: int) -> list[int]:
-        """Whole numbers, each in this range."""
-        values = self.list_of(key, int)
-        if values and not low <= min(values) <= max(values) <= high:
-            raise self.wrong(key, f"whole numbers from {low} to {high}")
-        return values
-
-    def metadata(self, key: str) -> dict | None:
-        """Small notes that a client stores here."""
-        value = self.values.get(key)
-        if value is not None and not isinstance(value, dict):
-            raise self.wrong(key, "an object")
-        size = 0
-        try:
-            for piece in json.JSONEncoder(allow_nan=False).iterencode(value):
-                size += len(piece)
-                if size > MOST_METADATA:
-                    break
-        except ValueError:  # NaN in a file: no answer can have it
-            raise self.wrong(key, "an object with finite numbers") from None
-        if size > MOST_METADATA:
-            raise UserError(f"{self.within}{key} has more than {MOST_METADATA:,} characters")
-        return value
+Text = Annotated[str, Field(max_length=2**20)]
+Temperature = Annotated[float, Field(ge=0, le=100), AfterValidator(not_too_small)]
+TopP = Annotated[float, Field(ge=1e-9, le=1)]
+TopK = Annotated[int, Field(ge=-1, le=2**31), AfterValidator(lambda k: max(0, k))]  # 0: all
+Notes = Annotated[dict[str, Any], AfterValidator(small_notes)]
+Tokens = Annotated[list[int], FailFast(), Field(max_length=2**22)]

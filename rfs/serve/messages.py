@@ -32,6 +32,7 @@ MOST_FIELDS = 2**20  # of a message and those in it; a datum has about 25
 MOST_SIZE = 2**24  # of a tensor's dimension, and of a matrix whose zeros were omitted
 MOST_SEQ_ID = 2**31 - 1
 LONGEST_NAME = 1000  # bytes
+NO_IMAGES = "images and audio are not supported here: send tokens"
 
 
 # --- the wire
@@ -122,17 +123,11 @@ class Datum:
 
 
 @dataclass
-class Numbered:
-    """A call that changes a model, and its number among them."""
-
-    model_id: str = ""
-    seq_id: int | None = None  # None: the next one
-
-
-@dataclass
-class LossRequest(Numbered):
+class LossRequest:
     """forward_backward, or forward alone."""
 
+    model_id: str = ""
+    seq_id: int | None = None  # of the calls that change the model; None: the next one
     data: list[Datum] = field(default_factory=list)
     loss: str = ""
     config: dict[str, float | str] = field(default_factory=dict)
@@ -190,7 +185,7 @@ def read_datum(message: Bytes, name: str, context: int, room: Iterator[int]) -> 
         if number == 1:  # a chunk, of which there are three kinds
             for kind, chunk in fields(as_bytes(value), room):
                 if kind != 1:
-                    raise UserError("images and audio are not supported here: send tokens")
+                    raise UserError(NO_IMAGES)
                 for part, numbers in fields(as_bytes(chunk), room):
                     if part == 1:
                         tokens = as_array(numbers, np.int32)

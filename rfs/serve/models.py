@@ -13,11 +13,13 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 from weakref import WeakValueDictionary
 
+from pydantic import AfterValidator, Field, model_validator
 from torch import Tensor
 
 from reasoning_from_scratch.config import Optim
@@ -38,13 +40,12 @@ from rfs.engine import FAST
 from rfs.files.models import load_model_and_tokenizer
 from rfs.files.saved_models import which_weights
 from rfs.run.checkpoints import Checkpoints, load_trainer_state
-from rfs.serve.body import Body, NoSuchThing
+from rfs.serve.body import Checked, NoSuchThing, Notes, Strict, checked, quoted
 
 log = logging.getLogger("reasoning_from_scratch")
 
 TRAINING, SAMPLING, EXTERNAL = "weights", "sampler_weights", "external_weights"
 KINDS = {TRAINING: "training", SAMPLING: "sampler", EXTERNAL: "external"}
-SAVE_NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
 MODEL_ID = re.compile(r"[\w.-]{1,100}:train:\d{1,9}", re.ASCII)
 SAVED_ON_LEAVING = "last"
 MAKE_ROOM = "make room, then save again"
@@ -79,18 +80,19 @@ class Base:
         return self.policy.model.cfg["vocab_size"]
 
 
-@dataclass(frozen=True)
-class Lora:
+class Lora(Checked):
     """What is trained; rank 0: all weights."""
 
-    rank: int = 0
-    seed: int = 0
+    rank: Annotated[int, Field(ge=0, le=1024)]
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     train_mlp: bool = True
     train_attn: bool = True
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def trains_something(self) -> "Lora":
         if self.rank and not (self.train_mlp or self.train_attn):
             raise UserError("LoRA goes on attention, on the MLP or on both: neither was requested")
+        return self
 
     @property
     def shape(self) -> str:
@@ -105,16 +107,59 @@ class Lora:
         return ["att"] * self.train_attn + ["ff"] * self.train_mlp
 
 
-@dataclass
-class Saved:
-    """A save, under the name that a client gave it."""
+class Adam(Strict):
+    """How an optimizer steps. Its numbers may not be null: so clients send NaN."""
 
-    kind: str
-    name: str
-    time: float
-    expires: float | None = None
-    metadata: dict[str, str] | None = None
+    learning_rate: Annotated[float, Field(ge=0, le=100)] = 1e-4
+    beta1: Annotated[float, Field(ge=0, le=0.999999)] = 0.9
+    beta2: Annotated[float, Field(ge=0, le=0.999999999)] = 0.95
+    eps: Annotated[float, Field(ge=0, le=1)] = 1e-12
+    weight_decay: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    grad_clip_norm: Annotated[float, Field(ge=-1, le=1e9)] = 0.0
+
+
+def no_path(name: str) -> str:
+    if not re.fullmatch(r"[\w.-]{1,100}", name, re.ASCII):
+        raise ValueError("a name of letters, digits, . _ and -")
+    return name
+
+
+def known_kind(kind: str) -> str:
+    if kind not in KINDS:
+        raise ValueError(f"one of {', '.join(KINDS)}")
+    return kind
+
+
+SaveName = Annotated[str, AfterValidator(no_path)]
+Time = Annotated[float, Field(ge=0, le=FAR_FUTURE)]
+
+
+class Saved(Checked):
+    """A save, under the name that a client gave it; as checkpoints.jsonl has it."""
+
+    kind: Annotated[str, AfterValidator(known_kind)]
+    name: SaveName
+    time: Time
+    expires: Time | None = None
+    metadata: Notes | None = None
     batch: int = 0
+
+
+class Served(Checked):
+    """What config.json says about a model that a client has trained."""
+
+    id: str
+    base: str
+    lora: Lora
+    time: Time
+    metadata: Notes | None = None
+
+
+class ServedConfig(Checked):
+    """config.json, as far as it matters here."""
+
+    served: Served | None = None  # None: no client has trained it
+    micro_batch_tokens: Annotated[int | None, Field(ge=1, le=2**31)] = None
 
 
 @dataclass
@@ -139,12 +184,12 @@ class Trained:
 
     # -- the verbs that change it
 
-    def optim_step(self, params: Mapping[str, float]) -> dict[str, float]:
+    def optim_step(self, adam: Adam) -> dict[str, float]:
         optimizer = self.policy.optimizer
         assert isinstance(optimizer, AdamW)
-        optimizer.betas = params["beta1"], params["beta2"]
-        optimizer.epsilon, optimizer.weight_decay = params["eps"], params["weight_decay"]
-        moved = self.policy.optim_step(params["learning_rate"], params["grad_clip_norm"])
+        optimizer.betas = adam.beta1, adam.beta2
+        optimizer.epsilon, optimizer.weight_decay = adam.eps, adam.weight_decay
+        moved = self.policy.optim_step(adam.learning_rate, adam.grad_clip_norm)
         if not moved.finite:
             raise UserError("the gradient is not a finite number: it was dropped, no weight moved")
         self.moves += 1
@@ -152,7 +197,7 @@ class Trained:
         metrics = {"grad_norm:mean": moved.grad_norm}
         if moved.update_ratio is not None:
             metrics["update_ratio:mean"] = moved.update_ratio
-        self.note_step(params["learning_rate"], metrics)
+        self.note_step(adam.learning_rate, metrics)
         return metrics
 
     def note_step(self, lr: float, metrics: Mapping[str, float]) -> None:
@@ -193,7 +238,7 @@ class Trained:
         old = self.find(kind, name)
         if old and not overwrite:
             raise UserError(f"{self.id} has a save {kind}/{name}: use another name, or overwrite")
-        saved = Saved(kind, name, time.time(), batch=self.moves, **about)
+        saved = Saved(kind=kind, name=name, time=time.time(), batch=self.moves, **about)
         state: dict[str, Tensor] | None = None
         if kind == TRAINING:
             state = self.policy.optimizer_state() | lora_state(self.policy.model)
@@ -202,9 +247,8 @@ class Trained:
         others = known.saved_as if known else []
         names = [s for s in others if not is_named(s, kind, name)]
         about_training = {"batch": self.moves, "updates": self.policy.optimizer.updates}
-        saves.save(
-            self.moves, self.write_weights, state, about_training, saved_as=[*names, asdict(saved)]
-        )
+        names.append(saved.model_dump())
+        saves.save(self.moves, self.write_weights, state, about_training, saved_as=names)
         if old and old.batch != self.moves:
             forget(self.folder, old)
         if kind == TRAINING:
@@ -248,27 +292,10 @@ def ever_saved_in(folder: Path) -> list[Saved]:
     for save in Checkpoints(folder).read().saves:
         for about in save.saved_as if isinstance(save.saved_as, list) else ():
             try:
-                found.append(read_saved(about, save.batch))
+                found.append(checked(Saved, about).model_copy(update={"batch": save.batch}))
             except UserError as error:
                 warn_once(f"{folder}, save {save.name}: {error}; it is skipped")
     return found
-
-
-def read_saved(about: dict, batch: int) -> Saved:
-    """A save's entry in checkpoints.jsonl, which somebody may have changed."""
-    body = Body({"saved_as": about}).part("saved_as")
-    kind, name = body.text("kind"), body.text("name")
-    if kind not in KINDS or not SAVE_NAME.fullmatch(name):
-        raise UserError(f"{kind!r} and {name!r} are not the kind and the name of a save")
-    expires = body.number("expires", 0, FAR_FUTURE, math.inf)
-    return Saved(
-        kind,
-        name,
-        body.number("time", 0, FAR_FUTURE),
-        None if expires == math.inf else expires,
-        body.metadata("metadata"),
-        batch,
-    )
 
 
 def is_named(about: object, kind: str, name: str) -> bool:
@@ -370,7 +397,7 @@ class Models:
         """A new model to train. Its folder is a run folder. `micro_batch`: tokens of one pass, if
         the memory that is free is not to decide."""
         if self.all_weights:
-            lora = Lora()
+            lora = Lora(rank=0)
         folder = self.folder_of(model_id)
         config = RunConfig(
             model=base.where,
@@ -380,14 +407,8 @@ class Models:
         )
         policy = learner(base, lora, config)
         config = replace(config, micro_batch_tokens=policy.config.micro_batch_tokens)
-        served = {
-            "id": model_id,
-            "base": base.name,
-            "lora": asdict(lora),
-            "metadata": metadata,
-            "time": time.time(),
-        }
-        text = json_line(to_json(config) | {"served": served}, indent=2)
+        served = Served(id=model_id, base=base.name, lora=lora, time=time.time(), metadata=metadata)
+        text = json_line(to_json(config) | {"served": served.model_dump()}, indent=2)
         with disk_errors_as(f"cannot create {model_id} in {self.folder}", "make room there"):
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / "config.json", text + "\n")
@@ -409,16 +430,16 @@ class Models:
         found, wrong = [], []
         for path in self.folder.glob("*/config.json"):
             try:
-                if served := about_in(path.parent):
+                if served := config_in(path.parent).served:
                     found.append(served)
             except UserError as error:
                 warn_once(f"{error}; the folder is skipped")
                 wrong.append(str(error))
-        return [served["id"] for served in sorted(found, key=lambda row: row["time"])], wrong
+        return [served.id for served in sorted(found, key=lambda row: row.time)], wrong
 
-    def about(self, model_id: str) -> dict:
+    def about(self, model_id: str) -> Served:
         """What was recorded about a model when it was created."""
-        served = about_in(self.folder_of(model_id))
+        served = config_in(self.folder_of(model_id)).served
         if not served:
             raise NoSuchThing(f"there is no model {model_id}")
         return served
@@ -433,16 +454,9 @@ class Models:
 
     # -- saves by their path
 
-    def parsed(self, path: str) -> tuple[str, str, str]:
-        """Model, kind and name of tinker://MODEL/KIND/NAME."""
-        parts = path.removeprefix("tinker://").split("/")
-        if not path.startswith("tinker://") or len(parts) != 3 or parts[1] not in KINDS:
-            raise UserError(f"{path!r} is not the path of a save, tinker://MODEL/KIND/NAME")
-        return parts[0], parts[1], parts[2]
-
-    def place_of(self, path: str) -> tuple[dict, Path]:
+    def place_of(self, path: str) -> tuple[Served, Path]:
         """What is known about the save's model, and the folder with the weights."""
-        model_id, kind, name = self.parsed(path)
+        model_id, kind, name = parsed_path(path)
         about, folder = self.about(model_id), self.folder_of(model_id)
         for saved in saved_in(folder):
             if (saved.kind, saved.name) == (kind, name):
@@ -457,7 +471,7 @@ class Models:
 
     def expire(self, path: str, when: float | None) -> None:
         """Sets when a save is to be deleted; None: never."""
-        model_id, kind, name = self.parsed(path)
+        model_id, kind, name = parsed_path(path)
         self.place_of(path)
         saves = Checkpoints(self.folder_of(model_id)).read()
         for save in saves.saves:
@@ -471,7 +485,7 @@ class Models:
             forget_expired(self.folder_of(model_id))
 
     def delete(self, path: str) -> None:
-        model_id, kind, name = self.parsed(path)
+        model_id, kind, name = parsed_path(path)
         self.place_of(path)
         for saved in saved_in(self.folder_of(model_id)):
             if (saved.kind, saved.name) == (kind, name):
@@ -482,12 +496,11 @@ class Models:
     ) -> Trained:
         """A new model to train, which begins with the weights of a save."""
         about, place = self.place_of(path)
-        lora = Lora(**about["lora"])
         before, self.all_weights = self.all_weights, False  # the save decides, not --all-weights
         try:
             # In parts as before: a sum over other parts has other last digits.
-            split = micro_batch_in(place.parents[1])
-            trained = self.create(model_id, self.base(about["base"]), lora, metadata, split)
+            split = config_in(place.parents[1]).micro_batch_tokens
+            trained = self.create(model_id, self.base(about.base), about.lora, metadata, split)
         finally:
             self.all_weights = before
         try:
@@ -517,7 +530,7 @@ class Models:
         """A sampler that answers with a save's weights, or with a base's."""
         if path:
             about, place = self.place_of(path)
-            sampler = Sampler(sampler_id, self.base(about["base"]), number, path, place)
+            sampler = Sampler(sampler_id, self.base(about.base), number, path, place)
         else:
             found = self.base(base or "")
             sampler = Sampler(sampler_id, found, number, policy=found.policy)
@@ -554,42 +567,22 @@ class Models:
         return policy
 
 
-def about_in(folder: Path) -> dict | None:
-    """What config.json says about the model that was trained in this folder; None: none was."""
-    config = config_in(folder)
-    if not config.has("served"):
-        return None
-    served = config.part("served")
-    id = served.text("id")
-    if not MODEL_ID.fullmatch(id) or id.replace(":", "-") != folder.name:
-        raise served.wrong("id", f"that of {folder.name}")
-    served.text("base"), served.number("time", 0, FAR_FUTURE), served.metadata("metadata")
-    lora_of(served.part("lora"))
-    return served.values
+def parsed_path(path: str) -> tuple[str, str, str]:
+    """Model, kind and name of tinker://MODEL/KIND/NAME."""
+    parts = path.removeprefix("tinker://").split("/")
+    if not path.startswith("tinker://") or len(parts) != 3 or parts[1] not in KINDS:
+        raise UserError(f"{path!r} is not the path of a save, tinker://MODEL/KIND/NAME")
+    return parts[0], parts[1], parts[2]
 
 
-def config_in(folder: Path) -> Body:
-    return Body(read_values(folder / "config.json"), f"{folder / 'config.json'}: ")
-
-
-def micro_batch_in(folder: Path) -> int | None:
-    """Tokens of one pass of the model that was trained in this folder; None: it is not noted."""
-    return config_in(folder).maybe_integer("micro_batch_tokens", 1, 2**31)
-
-
-def lora_of(body: Body) -> Lora:
-    """Rank 0 trains all weights."""
-    return Lora(
-        body.integer("rank", 0, 1024),
-        body.integer("seed", 0, 2**63 - 1, 0),
-        body.yes("train_mlp", True),
-        body.yes("train_attn", True),
-    )
-
-
-def training_only(kind: str, path: str) -> None:
-    if kind != TRAINING:
-        raise UserError(f"{path} was saved for sampling, without an optimizer; use a /weights/")
+def config_in(folder: Path) -> ServedConfig:
+    """What config.json says about the model that was trained in this folder."""
+    path = folder / "config.json"
+    config = checked(ServedConfig, read_values(path), f"{path}: ")
+    id = config.served.id if config.served else None
+    if id is not None and not (MODEL_ID.fullmatch(id) and id.replace(":", "-") == folder.name):
+        raise UserError(f"{path}: served.id is {quoted(id)}, but must be that of {folder.name}")
+    return config
 
 
 def frozen(model: Qwen3Model, tokenizer) -> LocalPolicy:

@@ -44,7 +44,7 @@ class ServeOptions(Device):
 
     def check(self) -> str:
         """Refuses what cannot be served; returns the names of the models."""
-        missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+        missing = [name for name in ("starlette", "uvicorn", "pydantic") if find_spec(name) is None]
         if missing:
             raise UserError(
                 f"{' and '.join(missing)} cannot be found: install the extra `serve`. In a clone: "

@@ -12,11 +12,13 @@ from starlette.routing import Route
 
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.text import one_line
+from rfs.serve.asked import Asked
 from rfs.serve.body import NoSuchThing
+from rfs.serve.choices import text_of
 from rfs.serve.data import STANDS_IN
 from rfs.serve.models import Trained
-from rfs.serve.openai import Asked, OpenAI, text_of
-from rfs.serve.promises import done
+from rfs.serve.openai import OpenAI
+from rfs.serve.promises import result_of
 from rfs.serve.tinker import Tinker, path_of
 from rfs.serve.watch import at, call_values, environment
 
@@ -25,9 +27,9 @@ def answered(asked: Asked, rollouts: Sequence[Rollout]) -> dict:
     """A row about a call of OpenAI's client."""
     return {
         "time": at(asked.created),
-        "model": asked.model,
+        "model": asked.body.model,
         "answers": len(rollouts),
-        "read": sum(map(len, asked.prompts)),
+        "read": sum(map(len, asked.prompts.ids)),
         "drawn": sum(len(rollout.response_ids) for rollout in rollouts),
         "text": one_line(text_of(asked, rollouts[0])[0], 80),
     }
@@ -119,13 +121,13 @@ class Page:
         call = self.tinker.watch.find(trained.id, int(number)) if known else None
         if call is None:
             raise NoSuchThing(f"call {number} of {trained.id} is not kept, or never was")
-        asking = self.tinker.worker.work(partial(trained.policy.logprobs, call.rollouts))
-        await done(asking)
+        asking = partial(trained.policy.logprobs, call.rollouts)
+        now = await result_of(self.tinker.worker.work(asking))
         return self.shown(
             "call.html",
             request,
             linked=True,
-            **call_values(trained, int(number), call, asking.result()),
+            **call_values(trained, int(number), call, now),
         )
 
     def shown(self, template: str, request: Request, **values) -> Response:

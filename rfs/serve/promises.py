@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 HELD = 40.0  # seconds that a fetch waits for the result; the client's own limit is 45
 KEPT_FETCHED = 60.0  # seconds that a fetched result is kept, in case it is fetched again
@@ -88,6 +89,11 @@ class Promises:
             promise.cancel()
             promise.future.cancel()
             self.forget(promise)
+
+
+async def result_of(future: Future) -> Any:
+    await done(future)
+    return future.result()
 
 
 async def done(future: Future, seconds: float | None = None) -> None:

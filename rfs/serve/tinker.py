@@ -12,9 +12,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -32,12 +32,15 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.sampling import Rollout, stream_key
 from reasoning_from_scratch.tokenizer import model_stop_ids
+from rfs.serve import tinker_bodies as bodies
 from rfs.serve.body import (
     BadValues,
-    Body,
+    C,
     NoSuchThing,
     TooMany,
     beside,
+    checked,
+    quoted,
     read_body,
     read_bytes,
 )
@@ -49,32 +52,21 @@ from rfs.serve.data import (
     loss_of,
     rollouts_of,
 )
-from rfs.serve.messages import (
-    MOST_SEQ_ID,
-    LossRequest,
-    Numbered,
-    SampleAnswer,
-    densified,
-    loss_answer,
-)
+from rfs.serve.messages import LossRequest, SampleAnswer, densified, loss_answer
 from rfs.serve.models import (
     EXTERNAL,
     KINDS,
     SAMPLING,
-    SAVE_NAME,
     TRAINING,
-    Lora,
     Models,
     Sampler,
     Saved,
     Trained,
-    lora_of,
     record_may_fail,
     total_size,
-    training_only,
 )
 from rfs.serve.options import HERE
-from rfs.serve.promises import Promises, done
+from rfs.serve.promises import Promises, done, result_of
 from rfs.serve.prompts import MOST_NUMBERS, Known, Wanted, as_rollout, look_at
 from rfs.serve.watch import Call, Watch, loss_at
 from rfs.serve.worker import Request, Stops, Worker, noted, settle
@@ -83,12 +75,10 @@ log = logging.getLogger("reasoning_from_scratch")
 
 PROTOBUF = "application/x-protobuf"
 SILENT = 300.0  # seconds without a sign of life after which a client counts as gone
-MOST_SAMPLES = 1024
 MOST_MODELS, MOST_SESSIONS = 64, 1000
 MOST_WAITING = 4096  # calls of a model, or of a session's samplers
 PATIENCE = 120.0  # seconds that calls of a model wait for one before them that never came
-LONGEST_STOP = 500  # characters
-HOUR, TEN_YEARS = 3600, 10 * 366 * 24 * 3600
+PARTS = ("train_mlp", "train_attn")
 UNEMBEDDING = "here LoRA goes only on attention and MLP: train_unembed has no effect"
 
 
@@ -231,12 +221,11 @@ class Tinker:
     # -- sessions
 
     async def create_session(self, request: HttpRequest) -> Response:
-        body = await read_body(request)
+        body = await read_body(request, bodies.CreateSession)
         if len(self.sessions) >= MOST_SESSIONS:
             raise UserError(f"{MOST_SESSIONS} sessions are open; finish some")
         id = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        name, metadata = body.maybe_text("display_name"), body.metadata("user_metadata")
-        self.sessions[id] = Session(id, name, metadata)
+        self.sessions[id] = Session(id, body.display_name, body.user_metadata)
         told = {"type": "create_session", "session_id": id, "info_message": UNEMBEDDING}
         return JSONResponse(told)
 
@@ -248,7 +237,7 @@ class Tinker:
         return session
 
     async def session_heartbeat(self, request: HttpRequest) -> Response:
-        id = (await read_body(request)).text("session_id")
+        id = (await read_body(request, bodies.OneSession)).session_id
         if id not in self.sessions:
             return JSONResponse({"detail": f"session {id!r} has finished"}, 410)
         self.session(id)
@@ -259,9 +248,8 @@ class Tinker:
 
     async def search_sessions(self, request: HttpRequest) -> Response:
         """Of the open sessions those that fit, the newest first; those that ended are not kept."""
-        body = await read_body(request)
-        last = body.part("cursor", {}).maybe_text("last_session_id")
-        limit = body.integer("limit", 1, 200, 50)
+        body = await read_body(request, bodies.SearchSessions)
+        last, limit = body.cursor.last_session_id, body.limit
         fitting = [session for session in self.sessions.values() if fits(session, body)]
         fitting.sort(key=lambda session: (session.began, session.id), reverse=True)
         ids = [session.id for session in fitting]
@@ -297,7 +285,7 @@ class Tinker:
         )
 
     async def finish_session(self, request: HttpRequest) -> Response:
-        await read_body(request)
+        await read_bytes(request)  # it says nothing
         unsaved = await self.end(self.session(request.path_params["session_id"]))
         if unsaved:
             reasons = "; ".join(f"{model_id}: {why}" for model_id, why in unsaved.items())
@@ -312,9 +300,7 @@ class Tinker:
         for model_id in session.models:
             self.queues.pop(model_id, None)
             self.watch.forget(model_id)
-        letting_go = self.worker.work(partial(self.let_go, session))
-        await done(letting_go)
-        return letting_go.result()
+        return await result_of(self.worker.work(partial(self.let_go, session)))
 
     def let_go(self, session: Session) -> dict[str, str]:
         unsaved = {}
@@ -357,26 +343,19 @@ class Tinker:
     # -- models that are trained
 
     async def create_model(self, request: HttpRequest) -> Response:
-        body = await read_body(request)
-        session, model_id = self.new_model_id(body)
-        check_optimizer(body)
-        base = self.models.base(body.text("base_model"))
-        lora = lora_of(body.part("lora_config")) if body.has("lora_config") else Lora()
-        metadata = body.metadata("user_metadata")
+        body = await read_body(request, bodies.CreateModel)
+        base = self.models.base(body.base_model)
 
-        def create() -> dict:
-            self.models.create(model_id, base, lora, metadata)
+        def create(model_id: str) -> dict:
+            self.models.create(model_id, base, body.lora_config, body.user_metadata)
             return {"type": "create_model", "model_id": model_id}
 
-        return self.begun(session, model_id, create)
+        return self.begun(body, create)
 
-    def new_model_id(self, body: Body) -> tuple[Session, str]:
-        session = self.session(body.text("session_id"))
-        number = body.integer("model_seq_id", 0, 10**9 - 1)
-        return session, f"{session.id}:train:{number}"
-
-    def begun(self, session: Session, model_id: str, create: Callable[[], dict]) -> Response:
+    def begun(self, body: bodies.NewModel, create: Callable[[str], dict]) -> Response:
         """A model's first call creates it."""
+        session = self.session(body.session_id)
+        model_id = f"{session.id}:train:{body.model_seq_id}"
         request_id = f"{model_id}:create"
         if model_id in session.models and model_id not in self.queues:
             raise UserError(f"{model_id} was unloaded: give a new model another model_seq_id")
@@ -385,7 +364,8 @@ class Tinker:
                 raise UserError(f"{MOST_MODELS} models are being trained; unload some")
             session.models.append(model_id)
             self.queues[model_id] = Queue()
-            self.promises.make(request_id, session.id, self.worker.work(create))
+            created = self.worker.work(partial(create, model_id))
+            self.promises.make(request_id, session.id, created)
         return JSONResponse({"request_id": request_id, "model_id": model_id})
 
     def queue_of(self, model_id: str) -> Queue:
@@ -394,31 +374,24 @@ class Tinker:
             raise NoSuchThing(f"there is no model {model_id!r}: it was unloaded, or never created")
         return self.queues[model_id]
 
-    async def read_call(self, request: HttpRequest) -> Body:
-        """The body of a call that changes a model."""
+    async def read_call(self, request: HttpRequest, kind: type[C]) -> C:
+        """The body of a call that changes a model. What is wrong with it is found before its turn;
+        then it has had its turn. Else all later ones would wait for its number."""
         try:
-            return await read_body(request)
+            return await read_body(request, kind)
         except BadValues as error:
             with suppress(UserError):  # if it does not say whose turn it was
-                self.had_turn(numbered(Body(error.values)))
+                self.had_turn(checked(bodies.Numbered, error.values))
             raise
 
-    @contextmanager
-    def reading(self, call: Numbered) -> Iterator[None]:
-        """What is wrong with a call is found before its turn; then it has had its turn. Else all
-        later ones would wait for its number."""
-        try:
-            yield
-        except Exception:
-            self.had_turn(call)
-            raise
-
-    def had_turn(self, call: Numbered) -> None:
+    def had_turn(self, call: bodies.Numbered | LossRequest) -> None:
         queue = self.queues.get(call.model_id)
         if queue and call.seq_id is not None and queue.awaits(call.seq_id):
             queue.put(call.seq_id, Future(), lambda: None)
 
-    def in_turn(self, call: Numbered, do: Callable[[Trained], object]) -> Response:
+    def in_turn(
+        self, call: bodies.Numbered | LossRequest, do: Callable[[Trained], object]
+    ) -> Response:
         """Calls `do` with the model when it is this call's turn. An error goes into the promise."""
         model_id, queue = call.model_id, self.queue_of(call.model_id)
         number = queue.next + len(queue.waiting) if call.seq_id is None else call.seq_id
@@ -440,7 +413,7 @@ class Tinker:
         return trained
 
     async def get_info(self, request: HttpRequest) -> Response:
-        model_id = (await read_body(request)).text("model_id")
+        model_id = (await read_body(request, bodies.OneModel)).model_id
         self.queue_of(model_id)
         trained = self.models.trained.get(model_id)
         if trained is None:
@@ -453,7 +426,7 @@ class Tinker:
         return JSONResponse(about | {"is_lora": rank > 0, "lora_rank": rank or None})
 
     async def unload_model(self, request: HttpRequest) -> Response:
-        model_id = (await read_body(request)).text("model_id")
+        model_id = (await read_body(request, bodies.OneModel)).model_id
         self.queue_of(model_id)
         session = self.session(model_id.partition(":")[0])
 
@@ -480,8 +453,11 @@ class Tinker:
             )
         asked, message = LossRequest(), await read_bytes(request)
         context = max(base.context for base in self.models.bases.values())
-        with self.reading(asked):
-            await beside(len(message), partial(asked.read, message, context))
+        try:
+            await beside(request, partial(asked.read, message, context))
+        except Exception:
+            self.had_turn(asked)
+            raise
         return self.in_turn(asked, partial(self.passes, asked))
 
     def passes(self, asked: LossRequest, trained: Trained) -> bytes:
@@ -529,67 +505,31 @@ class Tinker:
         return logprobs, total
 
     async def optim_step(self, request: HttpRequest) -> Response:
-        body = await self.read_call(request)
-        call = numbered(body)
-        with self.reading(call):
-            params = adam_params(body)
+        body = await self.read_call(request, bodies.OptimStep)
 
         def step(trained: Trained) -> dict:
-            metrics = trained.optim_step(params)
+            metrics = trained.optim_step(body.adam_params)
             with record_may_fail(f"a page about {trained.id}"):
                 self.watch.after_step(trained)
             return {"type": "optim_step", "metrics": metrics}
 
-        return self.in_turn(call, step)
+        return self.in_turn(body, step)
 
     # -- saves
 
     async def save_weights(self, request: HttpRequest) -> Response:
-        body = await self.read_call(request)
-        call = numbered(body)
-        with self.reading(call):
-            name, about, overwrite = save_name(body), about_save(body), body.yes("overwrite")
-
-        def save(trained: Trained) -> dict:
-            saved = trained.save(TRAINING, name, overwrite, **about)
-            return {"type": "save_weights", "path": path_of(trained.id, saved)}
-
-        return self.in_turn(call, save)
+        body = await self.read_call(request, bodies.SaveForTraining)
+        return self.save(body, "save_weights", TRAINING, body.overwrite)
 
     async def save_weights_external(self, request: HttpRequest) -> Response:
-        body = await self.read_call(request)
-        call = numbered(body)
-        with self.reading(call):
-            name, about = save_name(body), about_save(body)
-            if body.has("age_encryption_recipients"):
-                raise UserError("saves are folders here: drop age_encryption_recipients")
-
-        def save(trained: Trained) -> dict:
-            saved = trained.save(EXTERNAL, name, **about)
-            return {"type": "save_weights_external", "path": path_of(trained.id, saved)}
-
-        return self.in_turn(call, save)
+        body = await self.read_call(request, bodies.SaveExternal)
+        return self.save(body, "save_weights_external", EXTERNAL)
 
     async def save_weights_for_sampler(self, request: HttpRequest) -> Response:
-        body = await self.read_call(request)
-        call = numbered(body)
-        with self.reading(call):
-            kind = body.text("kind", "snapshot")
-            if kind not in ("snapshot", "inflight"):  # a snapshot also does what inflight promises
-                raise body.wrong("kind", "snapshot or inflight")
-            named = (save_name(body), about_save(body)) if body.has("path") else None
-            number = 0 if named else body.integer("sampling_session_seq_id", 0, 10**9)
-            session = self.session(call.model_id.partition(":")[0])
-        answer = {"type": "save_weights_for_sampler"}
-        if named:
-            name, about = named
-
-            def save(trained: Trained) -> dict:
-                # It may overwrite: a client may save every step under the same name.
-                saved = trained.save(SAMPLING, name, True, **about)
-                return answer | {"path": path_of(trained.id, saved)}
-
-            return self.in_turn(call, save)
+        body = await self.read_call(request, bodies.SaveForSampler)
+        if body.path:  # it may overwrite: a client may save every step under the same name
+            return self.save(body, "save_weights_for_sampler", SAMPLING, overwrite=True)
+        session, number = self.session(body.session_id), body.sampling_session_seq_id
         sampler_id = f"{session.id}:sample:{number}"
 
         def snapshot(trained: Trained) -> dict:
@@ -597,55 +537,49 @@ class Tinker:
                 for gone in self.models.snapshot(sampler_id, number, trained):
                     self.worker.forget(gone)
                 session.samplers.append(sampler_id)
-            return answer | {"sampling_session_id": sampler_id}
+            return {"type": "save_weights_for_sampler", "sampling_session_id": sampler_id}
 
-        return self.in_turn(call, snapshot)
+        return self.in_turn(body, snapshot)
+
+    def save(self, body: bodies.Save, call: str, kind: str, overwrite: bool = False) -> Response:
+        def save(trained: Trained) -> dict:
+            saved = trained.save(kind, body.path, overwrite, **body.about)
+            return {"type": call, "path": path_of(trained.id, saved)}
+
+        return self.in_turn(body, save)
 
     async def load_weights(self, request: HttpRequest) -> Response:
         """Into an existing model, or as the first call of a new one."""
-        body = await self.read_call(request)
-        if body.has("session_id"):
-            path, with_optimizer = self.load_of(body)
-            check_optimizer(body)
-            session, model_id = self.new_model_id(body)
-            metadata = body.metadata("user_metadata")
-            base, about = body.maybe_text("base_model"), self.models.place_of(path)[0]
-            if base not in (None, about["base"]):
-                raise UserError(f"{path} was trained from {about['base']}, not from {base}")
+        body = await self.read_call(request, bodies.LoadWeights)
+        path, base = body.path, body.base_model
+        if body.session_id is not None:
+            new, about = checked(bodies.NewModel, body.model_dump()), self.models.place_of(path)[0]
+            if base not in (None, about.base):
+                raise UserError(f"{path} was trained from {about.base}, not from {base}")
 
-            def create() -> dict:
-                self.models.create_from(model_id, path, with_optimizer, metadata)
+            def create(model_id: str) -> dict:
+                self.models.create_from(model_id, path, body.optimizer, new.user_metadata)
                 return {"type": "load_weights", "path": path, "model_id": model_id}
 
-            return self.begun(session, model_id, create)
-        call = numbered(body)
-        with self.reading(call):
-            path, with_optimizer = self.load_of(body)
+            return self.begun(new, create)
 
         def load(trained: Trained) -> dict:
             about, place = self.models.place_of(path)
-            if about["base"] != trained.base.name:
-                raise UserError(f"{path} was trained from {about['base']}, another model")
-            if (saved := Lora(**about["lora"])).shape != trained.lora.shape:
+            if about.base != trained.base.name:
+                raise UserError(f"{path} was trained from {about.base}, another model")
+            if (saved := about.lora).shape != trained.lora.shape:
                 raise UserError(f"{path} has {saved.shape}, but this model {trained.lora.shape}")
-            trained.load(place, with_optimizer)
+            trained.load(place, body.optimizer)
             return {"type": "load_weights", "path": path, "model_id": trained.id}
 
-        return self.in_turn(call, load)
-
-    def load_of(self, body: Body) -> tuple[str, bool]:
-        """The path of the save, and whether its optimizer is wanted."""
-        path = body.text("path")
-        training_only(self.models.parsed(path)[1], path)
-        return path, body.yes("optimizer")
+        return self.in_turn(checked(bodies.Numbered, body.model_dump()), load)
 
     async def weights_info(self, request: HttpRequest) -> Response:
-        path = (await read_body(request)).text("tinker_path")
-        about, _ = self.models.place_of(path)
-        lora = about["lora"]
-        parts = {key: lora[key] if lora["rank"] else None for key in ("train_mlp", "train_attn")}
-        rank = {"is_lora": lora["rank"] > 0, "lora_rank": lora["rank"] or None}
-        return JSONResponse({"base_model": about["base"], **rank, **parts, "train_unembed": False})
+        about, _ = self.models.place_of((await read_body(request, bodies.WeightsInfo)).tinker_path)
+        lora = about.lora
+        parts = {key: getattr(lora, key) if lora.rank else None for key in PARTS}
+        rank = {"is_lora": lora.rank > 0, "lora_rank": lora.rank or None}
+        return JSONResponse({"base_model": about.base, **rank, **parts, "train_unembed": False})
 
     async def list_training_runs(self, request: HttpRequest) -> Response:
         ids, unreadable = self.models.known()
@@ -659,19 +593,19 @@ class Tinker:
 
     def run_row(self, model_id: str) -> dict:
         about = self.models.about(model_id)
-        trained, rank = self.models.trained.get(model_id), about["lora"]["rank"]
+        trained, rank = self.models.trained.get(model_id), about.lora.rank
         saves = sorted(self.models.saves_of(model_id), key=lambda saved: saved.time)
         last = {saved.kind: self.save_row(model_id, saved) for saved in saves}
         return {
             "training_run_id": model_id,
-            "base_model": about["base"],
+            "base_model": about.base,
             "model_owner": "you",
             "is_lora": rank > 0,
             "lora_rank": rank or None,
-            "last_request_time": as_time(trained.touched if trained else about["time"]),
+            "last_request_time": as_time(trained.touched if trained else about.time),
             "last_checkpoint": last.get(TRAINING),
             "last_sampler_checkpoint": last.get(SAMPLING),
-            "user_metadata": about["metadata"],
+            "user_metadata": about.metadata,
         }
 
     async def list_checkpoints(self, request: HttpRequest) -> Response:
@@ -705,17 +639,13 @@ class Tinker:
 
     async def delete_checkpoint(self, request: HttpRequest) -> Response:
         path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
-        deleted = self.worker.work(partial(self.models.delete, path))
-        await done(deleted)
-        deleted.result()
+        await result_of(self.worker.work(partial(self.models.delete, path)))
         return JSONResponse({})
 
     async def set_checkpoint_ttl(self, request: HttpRequest) -> Response:
-        body = await read_body(request)
+        body = await read_body(request, bodies.TimeToLive)
         path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
-        changed = self.worker.work(partial(self.models.expire, path, expiry_of(body)))
-        await done(changed)
-        changed.result()
+        await result_of(self.worker.work(partial(self.models.expire, path, body.expires)))
         return JSONResponse({})
 
     async def external_weights_urls(self, request: HttpRequest) -> Response:
@@ -726,7 +656,7 @@ class Tinker:
         # A download sends no headers: the key, which the server may want, goes into the address.
         key = urlencode({"key": request.headers.get("x-api-key", "")})
         urls = {name: f"{here}/files/{name}?{key}" for name in names_in(place)}
-        return JSONResponse({"urls": urls, "expires": as_time(time.time() + HOUR)})
+        return JSONResponse({"urls": urls, "expires": as_time(time.time() + bodies.HOUR)})
 
     async def checkpoint_file(self, request: HttpRequest) -> Response:
         path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
@@ -739,19 +669,17 @@ class Tinker:
     # -- sampling
 
     async def create_sampling_session(self, request: HttpRequest) -> Response:
-        body = await read_body(request)
-        session = self.session(body.text("session_id"))
-        number = body.integer("sampling_session_seq_id", 0, 10**9)
+        body = await read_body(request, bodies.CreateSampler)
+        session, number = self.session(body.session_id), body.sampling_session_seq_id
         sampler_id = f"{session.id}:sample:{number}"
         if sampler_id not in self.models.samplers:
-            base, path = body.maybe_text("base_model"), body.maybe_text("model_path")
-            self.models.sampler_of(sampler_id, number, base, path)
+            self.models.sampler_of(sampler_id, number, body.base_model, body.model_path)
             session.samplers.append(sampler_id)
         answer = {"type": "create_sampling_session", "sampling_session_id": sampler_id}
         return JSONResponse(answer)
 
     async def join_sampling_session(self, request: HttpRequest) -> Response:
-        sampler = self.sampler((await read_body(request)).text("sampling_session_id"))
+        sampler = self.sampler((await read_body(request, bodies.OneSampler)).sampling_session_id)
         session = self.session(sampler.id.partition(":")[0])
         session.copies += 1
         return JSONResponse({"client_counter": session.copies})
@@ -768,60 +696,63 @@ class Tinker:
         return self.models.samplers[id]
 
     async def asample(self, request: HttpRequest) -> Response:
-        body = await read_body(request)
-        sampler = self.sampler(body.text("sampling_session_id"))
-        seq_id, count = (
-            body.integer("seq_id", 0, 2**63 - 1),
-            body.integer("num_samples", 1, MOST_SAMPLES, 1),
-        )
-        request_id = f"{sampler.id}:{seq_id}"
+        body = await read_body(request, bodies.Sample)
+        sampler = self.sampler(body.sampling_session_id)
+        request_id = f"{sampler.id}:{body.seq_id}"
         if request_id not in self.promises.by_id:
             policy = await self.policy_of(sampler)
-            read = partial(self.sample_request, body, sampler, policy, seq_id, count)
-            asked, wanted, last = await beside(body.size, read)
+            read = partial(self.sample_request, body, sampler, policy)
+            asked, wanted, last = await beside(request, read)
             if request_id not in self.promises.by_id:  # unless it has come again meanwhile
                 self.sampled(request_id, asked, wanted, last)
-        ids = [f"{request_id}:{number}" for number in range(count)]
+        ids = [f"{request_id}:{number}" for number in range(body.num_samples)]
         return JSONResponse({"request_id": request_id, "sample_sequence_ids": ids})
 
     async def policy_of(self, sampler: Sampler):
         if sampler.policy is not None:
             return sampler.policy
-        loading = self.worker.work(partial(self.models.policy_of, sampler))
-        await done(loading)
-        return loading.result()
+        return await result_of(self.worker.work(partial(self.models.policy_of, sampler)))
 
     def sample_request(
-        self, body: Body, sampler: Sampler, policy, seq_id: int, count: int
+        self, body: bodies.Sample, sampler: Sampler, policy
     ) -> tuple[Request, Wanted, int | None]:
         """The requested answers, what the client wants to know about the prompt, and for how many
         of its last tokens it wants the log-probability (0: none, None: all)."""
-        prompt = prompt_of(body, sampler)
-        given = body.part("sampling_params", {})
-        params = sampling_params(given, sampler.base.tokenizer)
-        seed = given.maybe_integer("seed", 0, 2**64 - 1)
-        streams = (self.seed, sampler.number, seq_id) if seed is None else (seed, 0, 0)
-        keys = stream_key(*streams, torch.arange(count)).tolist()
-        room = max(1, sampler.base.context - len(prompt))
-        most = given.integer("max_tokens", 0, 2**31, room)
-        likely = body.integer("topk_sample_logprobs", 0, 1000, 0)
-        request = Request(policy, prompt, keys, most, **params, likely=likely)
-        if body.yes("record_stability_info") and not self.stable_stands_in:
+        prompt, base, params = body.prompt.tokens, sampler.base, body.sampling_params
+        check_tokens(prompt, "the prompt", base.vocabulary, base.context)
+        seeded = params.seed is not None
+        streams = (params.seed, 0, 0) if seeded else (self.seed, sampler.number, body.seq_id)
+        keys = stream_key(*streams, torch.arange(body.num_samples)).tolist()
+        room = max(1, base.context - len(prompt))
+        request = Request(
+            policy,
+            prompt,
+            keys,
+            room if params.max_tokens is None else params.max_tokens,
+            params.temperature,
+            params.top_p,
+            params.top_k,
+            stops_of(params, base.tokenizer),
+            body.topk_sample_logprobs,
+        )
+        if body.record_stability_info and not self.stable_stands_in:
             raise UserError(NO_STABLE_REINFORCE)
         wanted = Wanted(
-            body.integer("topk_prompt_logprobs", 0, 1000, 0),
-            targets_of(body, len(prompt), sampler.base.vocabulary),
-            body.integer("prompt_alt_tokens_k", 0, 1000, 0),
+            body.topk_prompt_logprobs,
+            targets_of(body.target_prompt_logprobs, len(prompt), base.vocabulary),
+            body.prompt_alt_tokens_k,
             request.temperature,
             keys[0],
         )
         width = max(wanted.likely, wanted.draws)
         if len(prompt) * width > MOST_NUMBERS:
             raise UserError(f"{len(prompt)} tokens times {width} are too many numbers")
-        last: int | None = 0
-        if body.yes("prompt_logprobs"):
-            last = body.maybe_integer("prompt_logprobs_last_n", 1, len(prompt))
-        return request, wanted, last
+        if (body.prompt_logprobs_last_n or 0) > len(prompt):
+            raise UserError(
+                f"prompt_logprobs_last_n is {body.prompt_logprobs_last_n}, but must be at most "
+                f"{len(prompt)}, the length of the prompt"
+            )
+        return request, wanted, body.prompt_logprobs_last_n if body.prompt_logprobs else 0
 
     def sampled(self, id: str, asked: Request, wanted: Wanted, last: int | None) -> None:
         """Begins to sample; the promise is kept when all results are there."""
@@ -866,7 +797,7 @@ class Tinker:
     # -- promises
 
     async def retrieve_future(self, request: HttpRequest) -> Response:
-        id = (await read_body(request)).text("request_id")
+        id = (await read_body(request, bodies.OneRequest)).request_id
         promise = self.promises.by_id.get(id)
         if promise is None:
             detail = f"request {id!r} is unknown: its result was fetched, or has expired"
@@ -887,7 +818,7 @@ class Tinker:
         return JSONResponse(result)
 
     async def cancel_future(self, request: HttpRequest) -> Response:
-        id = (await read_body(request)).text("request_id")
+        id = (await read_body(request, bodies.OneRequest)).request_id
         promise = self.promises.by_id.get(id)
         if promise and not promise.future.done():
             promise.cancel()
@@ -897,16 +828,14 @@ class Tinker:
 # --- reading
 
 
-def fits(session: Session, body: Body) -> bool:
+def fits(session: Session, body: bodies.SearchSessions) -> bool:
     """Whether a search means this session; with an id and a name, either is enough."""
-    notes = body.metadata("user_metadata") or {}
     known = session.metadata or {}
-    if any(known.get(key) != value for key, value in notes.items()):
+    if any(known.get(key) != value for key, value in (body.user_metadata or {}).items()):
         return False
-    statuses = body.parts("statuses") if body.has("statuses") else []
-    if statuses and "active" not in [status.text("type") for status in statuses]:
+    if body.statuses and "active" not in [status.type for status in body.statuses]:
         return False
-    id, name = body.maybe_text("session_id"), body.maybe_text("display_name")
+    id, name = body.session_id, body.display_name
     has_name = (session.name or "").lower()
     named = name and all(word in has_name for word in name.lower().split())
     return bool(session.id == id or named or (id is None and name is None))
@@ -915,50 +844,6 @@ def fits(session: Session, body: Body) -> bool:
 def is_from_here(request: HttpRequest) -> bool:
     """Whether the client runs on this machine."""
     return request.client is not None and request.client.host in HERE
-
-
-def check_optimizer(body: Body) -> None:
-    kind = body.part("optimizer_config", {}).values.get("type", "adamw")
-    if kind != "adamw":
-        raise UserError(f"there is no optimizer {kind!r} here: use adamw")
-
-
-def numbered(body: Body) -> Numbered:
-    return Numbered(body.text("model_id"), body.maybe_integer("seq_id", 1, MOST_SEQ_ID))
-
-
-def adam_params(body: Body) -> dict[str, float]:
-    if body.has("optimizer_params"):
-        kind = body.part("optimizer_params").values.get("type")
-        raise UserError(f"there is no optimizer {kind!r} here: use AdamParams")
-    adam = body.part("adam_params", {})
-    for key, value in adam.values.items():
-        if value is None:  # NaN, as clients send it
-            raise adam.wrong(key, "a number")
-    return {
-        "learning_rate": adam.number("learning_rate", 0, 100, 1e-4),
-        "beta1": adam.number("beta1", 0, 0.999999, 0.9),
-        "beta2": adam.number("beta2", 0, 0.999999999, 0.95),
-        "eps": adam.number("eps", 0, 1, 1e-12),
-        "weight_decay": adam.number("weight_decay", 0, 1000, 0.0),
-        "grad_clip_norm": adam.number("grad_clip_norm", -1, 1e9, 0.0),
-    }
-
-
-def save_name(body: Body) -> str:
-    name = body.text("path", f"{time.time():.6f}")
-    if not SAVE_NAME.fullmatch(name):
-        raise UserError(f"a save's name may have letters, digits, . _ and -, but is {name!r}")
-    return name
-
-
-def about_save(body: Body) -> dict:
-    return {"expires": expiry_of(body), "metadata": body.metadata("user_metadata")}
-
-
-def expiry_of(body: Body) -> float | None:
-    seconds = body.maybe_integer("ttl_seconds", HOUR, TEN_YEARS)
-    return None if seconds is None else time.time() + seconds
 
 
 def offset_and_limit(request: HttpRequest) -> tuple[int, int]:
@@ -971,57 +856,34 @@ def offset_and_limit(request: HttpRequest) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def prompt_of(body: Body, sampler: Sampler) -> list[int]:
-    prompt: list[int] = []
-    for chunk in body.part("prompt").parts("chunks"):
-        if chunk.text("type", "encoded_text") != "encoded_text":
-            raise UserError("images and audio are not supported here: send tokens")
-        prompt += chunk.list_of("tokens", int)
-    check_tokens(prompt, "the prompt", sampler.base.vocabulary, sampler.base.context)
-    return prompt
+def stops_of(params: bodies.SamplingParams, tokenizer) -> Stops:
+    if params.stop is None:
+        return Stops(frozenset(model_stop_ids(tokenizer)), (), tokenizer)
+    ids = frozenset(one for one in params.stop if isinstance(one, int))
+    return Stops(ids, tuple(one for one in params.stop if isinstance(one, str)), tokenizer)
 
 
-def sampling_params(body: Body, tokenizer) -> dict:
-    """Without `stop`, the model's own stop tokens; with it, only the given tokens or texts."""
-    stop = body.values.get("stop")
-    ids, texts = frozenset(model_stop_ids(tokenizer)), tuple[str, ...]()
-    if stop is not None:
-        several = stop if isinstance(stop, list) else [stop]
-        kinds = {type(one) for one in several}
-        if not kinds <= {int} and not kinds <= {str} or len(several) > 64 or "" in several:
-            raise body.wrong("stop", "a text, or a list of at most 64 texts or tokens")
-        if any(len(one) > LONGEST_STOP for one in several if isinstance(one, str)):
-            raise UserError(f"a text in stop has more than {LONGEST_STOP} characters")
-        ids = frozenset(one for one in several if isinstance(one, int))
-        texts = tuple(one for one in several if isinstance(one, str))
-    return {
-        "temperature": body.temperature(),
-        "top_p": body.number("top_p", 1e-9, 1, 1.0),
-        "top_k": max(0, body.integer("top_k", -1, 2**31, -1)),
-        "stops": Stops(ids, texts, tokenizer),
-    }
-
-
-def targets_of(body: Body, length: int, vocabulary: int) -> np.ndarray | None:
+def targets_of(tensor: bodies.Tensor | None, length: int, vocabulary: int) -> np.ndarray | None:
     """Tokens whose log-probabilities are wanted at each position of the prompt but the first."""
-    if not body.has("target_prompt_logprobs"):
+    if tensor is None:
         return None
-    tensor = body.part("target_prompt_logprobs")
-    shape = tensor.list_of("shape", int)
-    numbers = np.array(tensor.integers("data", -1, vocabulary - 1), np.int64)
+    data, shape = tensor.data, tensor.shape
+    if data and not -1 <= min(data) <= max(data) < vocabulary:
+        what = f"whole numbers from -1 to {vocabulary - 1}"
+        raise UserError(f"target_prompt_logprobs.data is {quoted(data)}, but must be {what}")
+    numbers = np.array(data, np.int64)
     if len(shape) != 2 or shape[0] != length - 1 or not 0 < shape[0] * shape[1] <= MOST_NUMBERS:
-        raise tensor.wrong("shape", f"[{length - 1}, K]")
-    if tensor.has("sparse_crow_indices"):
-        starts, columns = (
-            np.array(tensor.integers(key, 0, MOST_NUMBERS), np.int64)
-            for key in ("sparse_crow_indices", "sparse_col_indices")
+        raise UserError(
+            f"target_prompt_logprobs.shape is {quoted(shape)}, but must be [{length - 1}, K]"
         )
-        targets = densified(numbers, starts, columns, shape, fill=-1)
-    elif len(numbers) == shape[0] * shape[1]:
-        targets = numbers.reshape(shape)
-    else:
-        raise tensor.wrong("data", f"{shape[0] * shape[1]} numbers")
-    return targets
+    if tensor.sparse_crow_indices:
+        rows = np.array(tensor.sparse_crow_indices), np.array(tensor.sparse_col_indices, np.int64)
+        return densified(numbers, *rows, shape, fill=-1)
+    if len(numbers) != shape[0] * shape[1]:
+        raise UserError(
+            f"target_prompt_logprobs.data has {len(numbers)} numbers, which do not fill its shape"
+        )
+    return numbers.reshape(shape)
 
 
 # --- writing

@@ -251,7 +251,7 @@ def test_a_number_that_is_none(ask, line):
     says = "seq_id is 0, but must be a whole number from 1"
     check_refused(*ask(f"{API}/forward_backward", body, **PROTOBUF), says=says)
     zero = {"model_id": line.model, "seq_id": 0}
-    check_refused(*ask(f"{API}/optim_step", zero), says="seq_id is 0, but must be a whole number")
+    check_refused(*ask(f"{API}/optim_step", zero), says="seq_id is 0, but must be at least 1")
     line.check_goes_on()
 
 
@@ -367,7 +367,8 @@ def test_every_key_of_openais_calls(ask, path):
         ("/v1/chat/completions", CHAT | {"messages": [{"role": "user", "content": "2 " * 10**6}]},
          " characters; the model reads "),
         ("/v1/completions", COMPLETION | {"prompt": ["2"] * 10_000}, "10,000 prompts are too many"),
-        ("/api/v1/asample", {"sampling_session_id": "x"}, "there is no sampler"),
+        ("/api/v1/asample", SAMPLE | {"sampling_session_id": "x", "seq_id": 0},
+         "there is no sampler"),
     ],
 )  # fmt: skip
 def test_what_is_refused_for_its_size(ask, path, body, says):
@@ -380,7 +381,7 @@ def test_targets_of_a_prompt_are_tokens(ask, line, data):
     body = {"sampling_session_id": line.sampler, "seq_id": next(line.samples)} | SAMPLE
     check_refused(
         *ask(f"{API}/asample", with_value(body, "target_prompt_logprobs", tensor)),
-        says="target_prompt_logprobs.data is",
+        says="target_prompt_logprobs.data",
     )
 
 

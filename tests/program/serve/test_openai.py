@@ -18,8 +18,9 @@ from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.tokenizer import A_TOOL, stop_ids_of
 from rfs import load_problems
 from rfs.files.models import load_model_and_tokenizer
-from rfs.serve.body import Body
-from rfs.serve.openai import Asked, Choice, conversation
+from rfs.serve.asked import Asked, Prompts, conversation
+from rfs.serve.choices import Choice
+from rfs.serve.openai_bodies import Completion, Talk
 from rfs.serve.said import tool_calls
 from rfs.serve.worker import Stops
 
@@ -220,6 +221,26 @@ def test_tokens_in_tokens_out(server):
     assert [one["logprob"] for one in content] == pytest.approx(rollout.logprobs, abs=1e-4)
 
 
+def test_the_three_calls_sample_alike(server):
+    """A prompt as a text, as tokens, and as a question: the same answers."""
+    words = load_problems("tiny", limit=1)[0].problem
+    how = {"n": 2, "seed": 5, "max_tokens": 30, "temperature": 0.7, "top_k": 20}
+    asked = {"messages": [{"role": "user", "content": words}], "logprobs": True}
+    found = []
+    for path, call in (
+        ("v1/completions", {"prompt": PROMPTS[0], "logprobs": 1} | how),
+        ("v1/chat/completions", asked | how),
+        ("inference/v1/generate", {"token_ids": IDS[0], "sampling_params": how}),
+    ):
+        answer = httpx.post(f"{server.address}/{path}", json={"model": "tiny"} | call).json()
+        assert [choice["index"] for choice in answer["choices"]] == [0, 1]
+        assert answer["usage"]["prompt_tokens"] == len(IDS[0])
+        kept = [choice["logprobs"] for choice in answer["choices"]]
+        lists = [k.get("token_logprobs") or [t["logprob"] for t in k["content"]] for k in kept]
+        found.append([logprob for one in lists for logprob in one])
+    assert len(found[0]) > 8 and found[1:] == [pytest.approx(found[0], abs=1e-4)] * 2
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
@@ -231,12 +252,12 @@ def test_tokens_in_tokens_out(server):
         (dict(temperature=-1), "temperature is -1"),
         (dict(top_p=0), "top_p is 0"),
         (dict(n=0), "n is 0"),
-        (dict(stop=[""]), "stop is"),
+        (dict(stop=[""]), "stop.0. is '', but must be"),
         (dict(presence_penalty=1), "presence_penalty is not supported"),
         (dict(suffix="x"), "suffix is not supported"),
         (
             dict(extra_body={"stop_token_ids": ["a"]}),
-            "stop_token_ids is .* but must be a list of int",
+            "stop_token_ids.0. is 'a', but must be a whole number",
         ),
         *[
             (dict(extra_body={key: value}), f"{key} is not supported")
@@ -296,9 +317,9 @@ def test_many_streams_at_once(server):
 
 def test_characters_of_several_tokens_come_whole():
     of_bytes = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace"))
-    base, params = SimpleNamespace(tokenizer=of_bytes), {"stops": Stops(frozenset(), ("END",))}
-    asked = Asked(base, None, "x", [[1]], 1, 9, params, [[1]])
-    choice = Choice(asked)
+    base, stops = SimpleNamespace(tokenizer=of_bytes), Stops(frozenset(), ("END",))
+    body = Completion(model="x", prompt="1")
+    choice = Choice(Asked(body, base, None, Prompts([[1]]), [[1]], stops))
     pieces = [choice.read(byte) for byte in "für €5 EN und".encode()]
     assert "".join(pieces) == "für €5 EN und"[:-2] and "\ufffd" not in "".join(pieces)
 
@@ -318,7 +339,7 @@ def test_a_conversation_is_put_as_the_model_was_trained():
     def put(*messages, **more):
         said = [{"role": role, "content": content} for role, content in messages]
         base = SimpleNamespace(name="tiny-reasoning", tokenizer=tokenizer)
-        return conversation(Body({"messages": said} | more), base, None)
+        return conversation(Talk(messages=said, **more), base)
 
     one = [{"type": "text", "text": "1 + "}, {"type": "text", "text": "1"}]
     assert put(("user", one)) == tokenizer.wrap_chat("1 + 1")
@@ -329,11 +350,14 @@ def test_a_conversation_is_put_as_the_model_was_trained():
     assert quiet.endswith("<think>\n\n</think>\n\n")
 
 
+ONE_MESSAGE = [{"role": "user", "content": "1"}]
+
+
 @pytest.mark.parametrize("key", ["template", "messages", "named_tokens", "tools", "eos_token"])
 def test_a_template_gets_its_conversation_from_the_call_alone(key):
-    body = Body({"messages": [{"role": "user", "content": "1"}], "chat_template_kwargs": {key: 1}})
+    talk = Talk(messages=ONE_MESSAGE, chat_template_kwargs={key: 1})
     with pytest.raises(UserError, match=f"chat_template_kwargs has {key}, which the call itself"):
-        conversation(body, with_template("{{ messages }}"), None)
+        conversation(talk, with_template("{{ messages }}"))
 
 
 def with_template(template):
@@ -349,11 +373,11 @@ def test_calls_come_back_as_the_model_wrote_them():
     calls, _ = tool_calls(f"<tool_call>{written}</tool_call>")
     strange = {"type": "function", "function": {"name": "find", "arguments": "no JSON"}}
     said = [{"role": "assistant", "content": None, "tool_calls": [*calls, strange]}]
-    found = conversation(Body({"messages": said}), with_template(template), None)
+    found = conversation(Talk(messages=said), with_template(template))
     assert found == written + '{"name": "find", "arguments": "no JSON"}'
 
 
 def test_tools_reach_the_template():
     base = with_template("{% for tool in tools %}{{ tool | tojson }}{% endfor %}")
-    body = Body({"messages": [{"role": "user", "content": "1"}]})
-    assert json.loads(conversation(body, base, [{"name": "add"}])) == {"name": "add"}
+    talk = Talk(messages=ONE_MESSAGE, tools=[{"name": "add"}])
+    assert json.loads(conversation(talk, base)) == {"name": "add"}

@@ -9,8 +9,10 @@ from reasoning_from_scratch import Rollout
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import CHAT_TEMPLATE
 from reasoning_from_scratch.tokenizer import A_TOOL
-from rfs.serve.body import Body
-from rfs.serve.openai import Asked, Message, as_message, called_by_choice
+from rfs.serve.asked import Asked, Prompts, called_by_choice
+from rfs.serve.body import checked
+from rfs.serve.choices import Message, as_message
+from rfs.serve.openai_bodies import Chat
 from rfs.serve.said import (
     call_begun,
     thinks_already,
@@ -33,11 +35,10 @@ TEXTS = [
 ]
 
 
-def asked(tools=None, thinking=False, stops=(), begun="", **more):
-    base, params = SimpleNamespace(tokenizer=OF_BYTES), {"stops": Stops(frozenset(), stops)}
-    found = Asked(base, None, "x", [[1]], 1, 999, params, [[1]], tools=tools, **more)
-    found.thinking, found.begun = thinking, begun
-    return found
+def asked(stops=(), **more):
+    base, stops = SimpleNamespace(tokenizer=OF_BYTES), Stops(frozenset(), stops)
+    body = Chat(model="x", messages=[{"role": "user", "content": "1"}])
+    return Asked(body, base, None, Prompts([[1]], **more), [[1]], stops)
 
 
 @pytest.mark.parametrize("text, inside, thought, answer", TEXTS)
@@ -67,10 +68,10 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {"a": 1}}\n</tool_call>'
 
 def test_a_message_that_calls():
     text = f"<think>hm</think>I look.{CALL}{CALL}"
-    message, reason = as_message(asked([A_TOOL]), text, "stop")
+    message, reason = as_message(asked(most_calls=9), text, "stop")
     assert (message["content"], message["reasoning_content"]) == ("I look.", "hm")
     assert reason == "tool_calls" and len(message["tool_calls"]) == 2
-    message, _ = as_message(asked([A_TOOL], one_call=True), text, "stop")
+    message, _ = as_message(asked(most_calls=1), text, "stop")
     assert len(message["tool_calls"]) == 1
     message, reason = as_message(asked(), text, "stop")
     assert "tool_calls" not in message and CALL in message["content"] and reason == "stop"
@@ -94,13 +95,12 @@ def test_a_call_that_is_begun_is_one(tools, rest, arguments, inside):
     """The model goes on where the text ends; here with what a call still lacks."""
     begun = call_begun(tools, inside)
     assert thought_and_answer(begun, inside)[1].startswith("<tool_call>")
-    message, reason = as_message(
-        asked([A_TOOL], begun=begun, thinking=inside), begun + rest, "stop"
-    )
+    how = dict(most_calls=9, begun=begun, thinking=inside)
+    message, reason = as_message(asked(**how), begun + rest, "stop")
     (call,) = message["tool_calls"]
     assert call["function"]["name"] == tools[-1]["name"] and reason == "tool_calls"
     assert json.loads(call["function"]["arguments"]) == arguments and message["content"] is None
-    streamed, ids = Message(asked([A_TOOL], begun=begun, thinking=inside)), list(rest.encode())
+    streamed, ids = Message(asked(**how)), list(rest.encode())
     assert not any(streamed.hear((byte, -1.0, ())) for byte in ids)
     (piece, _), (_, reason) = streamed.rest(Rollout(response_ids=ids, finished=True))
     assert piece["delta"]["tool_calls"][0]["function"] == call["function"]
@@ -109,13 +109,14 @@ def test_a_call_that_is_begun_is_one(tools, rest, arguments, inside):
 
 def test_a_call_that_is_begun_and_goes_astray_is_text():
     begun = call_begun([FIND], False)
-    message, reason = as_message(asked([A_TOOL], begun=begun), begun + "oh", "length")
+    message, reason = as_message(asked(most_calls=9, begun=begun), begun + "oh", "length")
     assert message["content"] == begun + "oh" and reason == "length"
 
 
 def chosen(choice, tools=(A_TOOL,), template=CHAT_TEMPLATE + "<tool_call>"):
     base = SimpleNamespace(name="x", tokenizer=SimpleNamespace(chat_template=template))
-    return called_by_choice(Body({"tool_choice": choice}), base, list(tools))
+    body = {"model": "x", "messages": [], "tools": list(tools), "tool_choice": choice}
+    return called_by_choice(checked(Chat, body), base)
 
 
 def test_which_tool_must_be_called():

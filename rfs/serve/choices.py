@@ -1,0 +1,226 @@
+"""How answers are written: whole, or piece by piece as they are drawn; a class for each call.
+
+Choice    a completion: text
+Message   a conversation's next message: thought, words, calls of tools
+Tokens    tokens, whole only
+"""
+
+from collections.abc import Sequence
+
+from reasoning_from_scratch.sampling import Rollout
+from rfs.serve.asked import Asked
+from rfs.serve.messages import Likely
+from rfs.serve.said import Growing, thought_and_answer, tool_calls, with_call_ended
+from rfs.serve.worker import Stops
+
+# A token, its log-probability, and the most likely tokens in its place.
+Token = tuple[int, float, Sequence[tuple[int, float]]]
+
+
+def newest(rollout: Rollout) -> Token:
+    likely = rollout.likely[-1] if rollout.likely else ()
+    return rollout.response_ids[-1], rollout.logprobs[-1], likely
+
+
+class Choice:
+    """A completion. As it grows: a character may take several tokens, and text that might begin a
+    stop text is held back. Log-probabilities go with the next piece of text."""
+
+    prefix, whole_name, piece_name = "cmpl", "text_completion", "text_completion"
+    opening: dict | None = None  # the first piece, before anything is drawn
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked, self.tokenizer, self.stops = asked, asked.base.tokenizer, asked.stops
+        self.waits = max([len(text) - 1 for text in self.stops.texts], default=0)
+        self.ids: list[int] = []
+        self.start = self.known = 0  # of the tokens: from `start` on they are decoded together
+        self.text, self.sent = "", 0
+        self.unsent: list[Token] = []  # whose log-probabilities have not been sent
+        self.length = 0  # characters of the tokens whose log-probabilities have been sent
+
+    @classmethod
+    def head(cls, asked: Asked, name: str) -> dict:
+        """What stands before the choices, in an answer and in each piece of a stream."""
+        about = {"id": f"{cls.prefix}-{asked.id}", "object": name, "created": asked.created}
+        return about | {"model": asked.body.model}
+
+    # -- whole
+
+    def whole(self, rollout: Rollout, scores: tuple[list, Likely] | None) -> dict:
+        """`scores`: how likely the prompt's tokens are, and what was most likely in their places,
+        if the call wants to know."""
+        text, reason = text_of(self.asked, rollout)
+        ids, logprobs = rollout.response_ids, rollout.logprobs
+        likely: Likely = rollout.likely
+        if self.asked.prompts.echoed:
+            text = self.tokenizer.decode(rollout.prompt_ids) + text
+        if scores:
+            ids = [*rollout.prompt_ids, *ids]
+            logprobs, likely = [*scores[0], *logprobs], [*scores[1], *likely]
+        about = self.logprobs(ids, logprobs, likely)
+        return {"text": text, "logprobs": about, "finish_reason": reason}
+
+    # -- piece by piece
+
+    def hear(self, token: Token) -> dict | None:
+        """The next piece, if the newest token completes one."""
+        self.unsent.append(token)
+        text = self.read(token[0])
+        return self.piece(text) if text else None
+
+    def read(self, token: int) -> str:
+        if token in self.stops.ids:
+            return ""
+        self.ids.append(token)
+        before = self.tokenizer.decode(self.ids[self.start : self.known])
+        whole = self.tokenizer.decode(self.ids[self.start :])
+        if not whole.endswith("\ufffd"):
+            self.text += whole[len(before) :]
+            self.start, self.known = self.known, len(self.ids)
+        return self.up_to(min(len(self.text) - self.waits, end_of(self.text, self.stops)))
+
+    def up_to(self, end: int) -> str:
+        """The text up to `end` that has not been sent."""
+        before, self.sent = self.sent, max(self.sent, end)
+        return self.text[before : self.sent]
+
+    def rest(self, rollout: Rollout) -> list[tuple[dict, str | None]]:
+        """What has not been sent, and why the answer ended."""
+        whole, reason = text_of(self.asked, rollout)
+        return [(self.piece(whole[self.sent :]), reason)]
+
+    def piece(self, text: str) -> dict:
+        return {"text": text, "logprobs": self.new_logprobs()}
+
+    def new_logprobs(self) -> dict | None:
+        """Of the tokens since the last piece."""
+        unsent, self.unsent = self.unsent, []
+        return self.logprobs(
+            [token for token, _, _ in unsent],
+            [logprob for _, logprob, _ in unsent],
+            [likely for _, _, likely in unsent],
+        )
+
+    # -- log-probabilities
+
+    def logprobs(self, ids: list[int], logprobs: list, likely: Likely) -> dict | None:
+        """As the call wants them, if it does."""
+        if self.asked.body.likely is None:
+            return None
+        return self.as_logprobs(ids, logprobs, likely or [[]] * len(ids))
+
+    def as_logprobs(self, ids: list[int], logprobs: list, likely: Likely) -> dict:
+        texts, count, offsets = self.asked.texts, self.asked.body.likely, list[int]()
+        tokens = texts.each(ids)
+        for token in tokens:
+            offsets.append(self.length)
+            self.length += len(token)
+        best = [
+            {texts.one(token): value for token, value in place[:count]} if place else None
+            for place in likely
+        ]
+        return {
+            "tokens": tokens,
+            "token_logprobs": logprobs,
+            "top_logprobs": best if count else None,
+            "text_offset": offsets,
+        }
+
+
+class Message(Choice):
+    """A message: its thought, what it says, and which tools it calls."""
+
+    prefix, whole_name, piece_name = "chatcmpl", "chat.completion", "chat.completion.chunk"
+    opening = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__(asked)
+        self.said = Growing(asked.prompts.thinking)
+
+    def whole(self, rollout: Rollout, scores: tuple[list, Likely] | None) -> dict:
+        message, reason = as_message(self.asked, *text_of(self.asked, rollout))
+        about = self.logprobs(rollout.response_ids, rollout.logprobs, rollout.likely)
+        return {"message": message, "logprobs": about, "finish_reason": reason}
+
+    def read(self, token: int) -> str:
+        text = super().read(token)
+        # With tools, only the end of the answer shows whether it is a call.
+        return "" if self.asked.prompts.most_calls else text
+
+    def piece(self, text: str, whole: bool = False) -> dict | None:
+        delta = self.said.add(text, whole)
+        return {"delta": delta, "logprobs": self.new_logprobs()} if delta or whole else None
+
+    def rest(self, rollout: Rollout) -> list[tuple[dict, str | None]]:
+        whole, reason = text_of(self.asked, rollout)
+        if not self.asked.prompts.most_calls:
+            return [(self.piece(whole[self.sent :], whole=True), reason)]
+        message, reason = as_message(self.asked, whole, reason)
+        calls = [call | {"index": i} for i, call in enumerate(message.get("tool_calls", []))]
+        delta = {"content": message["content"]} | ({"tool_calls": calls} if calls else {})
+        if "reasoning_content" in message:
+            delta["reasoning_content"] = message["reasoning_content"]
+        last: dict = {"delta": {}, "logprobs": None}
+        return [({"delta": delta, "logprobs": self.new_logprobs()}, None), (last, reason)]
+
+    def as_logprobs(self, ids: list[int], logprobs: list, likely: Likely) -> dict:
+        def one(token: int, logprob: float) -> dict:
+            text = self.asked.texts.one(token)
+            return {"token": text, "logprob": logprob, "bytes": list(text.encode(errors="replace"))}
+
+        content = [
+            one(token, logprob) | {"top_logprobs": [one(*other) for other in others]}
+            for token, logprob, others in zip(ids, logprobs, likely, strict=True)
+        ]
+        return {"content": content, "refusal": None}
+
+
+class Tokens(Choice):
+    @classmethod
+    def head(cls, asked: Asked, name: str) -> dict:
+        return {"request_id": asked.id, "model": asked.body.model, "prompt_logprobs": None}
+
+    def whole(self, rollout: Rollout, scores: tuple[list, Likely] | None) -> dict:
+        content = [
+            {"token": f"token_id:{token}", "logprob": logprob, "bytes": None, "top_logprobs": []}
+            for token, logprob in zip(rollout.response_ids, rollout.logprobs, strict=True)
+        ]
+        answer = {"token_ids": rollout.response_ids, "logprobs": {"content": content}}
+        return answer | {"finish_reason": rollout.stop_reason}
+
+
+def end_of(text: str, stops: Stops) -> int:
+    """Where the first stop text begins, else the end of the text."""
+    places = [text.find(stop) for stop in stops.texts]
+    return min([place for place in places if place >= 0], default=len(text))
+
+
+def text_of(asked: Asked, rollout: Rollout) -> tuple[str, str]:
+    """The answer without what ended it, and why it ended."""
+    stops, ids = asked.stops, rollout.response_ids
+    if ids and ids[-1] in stops.ids:
+        ids = ids[:-1]
+    text = asked.base.tokenizer.decode(ids)
+    return asked.prompts.begun + text[: end_of(text, stops)], rollout.stop_reason
+
+
+def as_message(asked: Asked, text: str, reason: str) -> tuple[dict, str]:
+    """What the assistant thinks and says, and which tools it calls."""
+    thought, answer = thought_and_answer(text, asked.prompts.thinking)
+    message: dict = {"role": "assistant", "content": answer, "refusal": None}
+    if thought:
+        message["reasoning_content"] = thought
+    calls: list[dict] = []
+    if asked.prompts.most_calls:
+        calls, rest = tool_calls(with_call_ended(answer) if asked.prompts.begun else answer)
+    if calls:
+        message["content"] = rest.strip() or None
+        message["tool_calls"] = calls[: asked.prompts.most_calls]
+        reason = "tool_calls"
+    return message, reason
+
+
+def usage(asked: Asked, rollouts: Sequence[Rollout]) -> dict:
+    read = sum(map(len, asked.prompts.ids))
+    written = sum(len(rollout.response_ids) for rollout in rollouts)
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
