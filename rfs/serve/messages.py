@@ -8,8 +8,13 @@ A message is a sequence of fields, each with a number and a value:
     field 1, float64     key = 1 << 3 | 1, then 8 bytes
 
 Keys, lengths and integers are varints: 7 bits to a byte, the lowest first, and the eighth bit says
-that more follow. That is all, so no library is needed. Tests compare what is read and written here
-with the message types of Tinker's own client.
+that more follow. That is all.
+
+Google's library, `protobuf`, would need 0.2 ms instead of 4 for 64 data of 500 tokens. But it makes
+a whole message before any limit can be checked, and no other thread runs meanwhile: 8 MB of empty
+data keep the server silent for 0.6 s and take 190 MB. Here the first limit that is exceeded ends
+the reading. Tests compare what is read and written with the message types of Tinker's own client,
+which are made by that library.
 """
 
 import math
@@ -29,6 +34,7 @@ FLOAT32, INT64, INT32 = 1, 2, 3
 FORMATS = {FLOAT32: np.float32, INT64: np.int64, INT32: np.int32}
 DAMAGED = UserError("the body is not a message that this server knows: it is damaged or cut off")
 MOST_FIELDS = 2**20  # of a message and those in it; a datum has about 25
+MOST_DATA = 2**15  # of a request, its settings included
 MOST_SIZE = 2**24  # of a tensor's dimension, and of a matrix whose zeros were omitted
 MOST_SEQ_ID = 2**31 - 1
 LONGEST_NAME = 1000  # bytes
@@ -143,7 +149,9 @@ class LossRequest:
                 self.model_id = as_text(value)
             elif number == 2:
                 self.seq_id = checked_seq_id(as_int(value))
-            else:
+            elif len(rest) == MOST_DATA:
+                raise UserError(f"the request has more than {MOST_DATA:,} data: split it")
+            elif number in (3, 4, 5, 6, 7):
                 rest.append((number, value))
         for number, value in rest:
             if number == 3:

@@ -208,6 +208,7 @@ MALFORMED = {
     "too many tokens": (datum([1] * 5000), "datum 0 has 5000 tokens; the model reads "),
     "a name of a megabyte": (datum(**{"x" * 2**20: tensor([1])}), "damaged or cut off"),
     "cut off": (datum()[:-3], "damaged or cut off"),
+    "data without end": (b"\x1a\x00" * 2**17, "the request has more than 32,768 data"),
     "unknown fields without end": (b"\x40\x01" * 2**21, "more than 1,048,576 fields"),
 }  # fmt: skip
 
@@ -468,6 +469,7 @@ def test_after_an_error_of_its_own_the_connection_is_still_good(ask, server, mon
 
 LONG = {
     "fields that mean nothing": (f"{API}/forward_backward", b"\x40\x01" * (10 * 2**20)),
+    "data without end": (f"{API}/forward_backward", b"\x1a\x00" * (4 * 2**20)),
     "tokens": (f"{API}/asample", b'{"prompt": [' + b"123456, " * 900_000 + b"1]}"),
     "a list of lists": (f"{API}/create_session", b'{"user_metadata": [' + b"[]," * 2**20 + b"1]}"),
     "a long text": ("/v1/completions", json.dumps(COMPLETION | {"prompt": "2 + 2 " * 500_000})),
