@@ -176,17 +176,15 @@ def checked(kind: type[C], values: Any, within: str = "") -> C:
     raise BadValues(sentence, values)
 
 
-# What a value must be, by pydantic's name for what it is not.
+# What a value must be, by pydantic's name for what is wrong, where its own words are no plain ones.
 EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",
-    "finite_number": "a finite number",
     "string_type": "a text",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "an object",
     "model_type": "an object",
-    "literal_error": "{expected}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
     "string_too_short": "a text with a character in it",

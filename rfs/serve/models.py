@@ -108,7 +108,7 @@ class Lora(Checked):
 
 
 class Adam(Strict):
-    """How an optimizer steps. Its numbers may not be null: so clients send NaN."""
+    """How an optimizer steps. No number may be null, which is what clients make of NaN."""
 
     learning_rate: Annotated[float, Field(ge=0, le=100)] = 1e-4
     beta1: Annotated[float, Field(ge=0, le=0.999999)] = 0.9
@@ -118,9 +118,9 @@ class Adam(Strict):
     grad_clip_norm: Annotated[float, Field(ge=-1, le=1e9)] = 0.0
 
 
-def no_path(name: str) -> str:
+def safe_name(name: str) -> str:
     if not re.fullmatch(r"[\w.-]{1,100}", name, re.ASCII):
-        raise ValueError("a name of letters, digits, . _ and -")
+        raise ValueError("a name of at most 100 letters, digits, . _ and -")
     return name
 
 
@@ -130,7 +130,7 @@ def known_kind(kind: str) -> str:
     return kind
 
 
-SaveName = Annotated[str, AfterValidator(no_path)]
+SaveName = Annotated[str, AfterValidator(safe_name)]
 Time = Annotated[float, Field(ge=0, le=FAR_FUTURE)]
 
 

@@ -63,11 +63,13 @@ S = TypeVar("S", bound="Options")
 
 
 class Options(Checked):
+    """Options of a call: those that its class has, and others that change nothing."""
+
     model_config = ConfigDict(extra="allow")
 
     @model_validator(mode="after")
     def no_others(self: S) -> S:
-        """Refuses the first option that would have to change the answer and would not."""
+        """Refuses the first that would have to change the answer and would not."""
         known = type(self).model_fields
         for key, value in (self.model_extra or {}).items():
             if key in NO_EFFECT or value in ONLY.get(key, ()):
@@ -158,10 +160,13 @@ class Completion(Streamed):
         return self.logprobs
 
 
+Messages = Annotated[list[dict[str, Any]], Field(max_length=10_000), FailFast()]
+
+
 class Talk(Options):
     """A conversation, and what goes into the chat template with it."""
 
-    messages: Annotated[list[dict[str, Any]], Field(max_length=10_000), FailFast()] = []
+    messages: Messages = []
     tools: Annotated[list[dict[str, Any]], Field(max_length=128), FailFast()] = []
     chat_template_kwargs: dict[str, Any] = {}
 
@@ -172,7 +177,7 @@ class Talk(Options):
 
 
 class Chat(Streamed, Talk):
-    messages: Annotated[list[dict[str, Any]], Field(max_length=10_000), FailFast()]
+    messages: Messages
     tool_choice: Any = "auto"
     parallel_tool_calls: bool = True
     logprobs: bool = False

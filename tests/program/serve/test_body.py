@@ -48,7 +48,12 @@ SAVED = {"kind": "weights", "name": "a", "time": 1.0}
         (Saved, SAVED, {"time": float("nan")}, "time is nan, but must be a finite number"),
         (Saved, SAVED, {"time": 10**400}, "but must be a number"),
         (Saved, SAVED, {"metadata": {"a": float("inf")}}, "an object with finite numbers"),
-        (Saved, SAVED, {"name": "../x"}, "name is '../x', but must be a name of letters, digits"),
+        (
+            Saved,
+            SAVED,
+            {"name": "../x"},
+            "name is '../x', but must be a name of at most 100 letters",
+        ),
         # Keys that are not there.
         (Chat, CHAT, {"echo": False}, "echo is not supported"),
         (Generate, GENERATE, {"sampling_params": {"tempe": 1}}, "sampling_params.tempe is not sup"),
