@@ -15,13 +15,14 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from reasoning_from_scratch.errors import UserError
 from rfs.commands.cli import guarded, with_home
 from rfs.commands.other_words import as_flags, flags_of
-from rfs.commands.train import FIRST, TrainFlags, config_and_flags, say_end
-from rfs.config import RunConfig, replaced
+from rfs.commands.train import say_end
+from rfs.commands.train_options import TrainOptions
+from rfs.config import RunConfig, part_of, replaced
 from rfs.run.folder import RunFolder
 from rfs.run.options import resolved
 from rfs.run.origin import with_whole_paths
@@ -36,16 +37,6 @@ DOCUMENTED = (
     "time/total",
 )  # fmt: skip
 
-# Defaults that differ from those of `rfs train`.
-USUAL: dict[str, Any] = {
-    "recipe": "importance_sampling",
-    "model": "tiny",
-    "steps": 60,
-    "eval_every": 20,
-    "save_every": 20,
-    "log_path": "runs/rl_basic",
-    "iteration_folders": True,
-}
 WEIGHTS = ("model", "load_checkpoint_path", "kl_reference")  # a resumed run keeps its own
 USED = (
     "continue it with --behavior_if_log_dir_exists resume, delete it with "
@@ -54,7 +45,16 @@ USED = (
 
 
 @dataclass
-class Flags(TrainFlags):
+class Flags(TrainOptions):
+    """Those of `rfs train`, some with other defaults."""
+
+    recipe: str = "importance_sampling"
+    model: str = "tiny"
+    steps: int = 60
+    eval_every: int | None = 20
+    save_every: int = 20
+    log_path: str | None = "runs/rl_basic"
+    iteration_folders: bool = True
     behavior_if_log_dir_exists: Literal["ask", "resume", "delete", "raise"] = "ask"
     """What to do with an existing run: resume it with the current flags, delete it, or stop with
     an error. Without a terminal, ask stops, too."""
@@ -81,11 +81,9 @@ def print_first_and_last(rows: Sequence[dict]) -> None:
 def configured(words: list[str]) -> tuple[RunConfig, str]:
     """The recipe importance_sampling, with everything that `words` set. Tinker's KL penalty is
     subtracted from each token's advantage: the coefficient times log p - log p_ref."""
-    kinds = flags_of(Flags)
     about = __doc__.partition("\n")[0]
-    config, flags = config_and_flags(
-        as_flags(words, kinds), Flags, FIRST, "rl_basic.py", about, **USUAL
-    )
+    flags = Flags.read(as_flags(words, flags_of(Flags)), "rl_basic.py", about)
+    config = part_of(flags, RunConfig)
     if config.kl_coef and "kl_coef" in config.given and config.kl == "none":
         if "kl" in config.given:
             raise UserError("--kl none and a kl_penalty_coef exclude each other: omit one of them")

@@ -341,7 +341,8 @@ def check_numbers(
     not a number yet."""
     for name, facts in facts_of(part or type(options)).items():
         value: Any = getattr(options, name)
-        bounds = [fact for fact in facts if isinstance(fact, Bound)]
+        # Of two bounds of a kind, the later one is the class's own.
+        bounds = {type(fact): fact for fact in facts if isinstance(fact, Bound)}.values()
         if value is None or not bounds:
             continue
         if math.isfinite(value) and all(bound.holds(value, bound.number) for bound in bounds):

@@ -160,14 +160,10 @@ run_once = functools.cache(run_here)  # for what depends on the machine alone an
 
 
 def only_parsed(function):
-    """The same signature, and nothing behind it; of `rfs train` also the values are checked. The
-    class that a command's options are read into stays as it is."""
+    """The same signature, and nothing behind it. The class that a command's options are read into,
+    and that checks them, stays as it is."""
     if isinstance(function, type):
         return function
-    if function.__name__ == "train_command":
-        from rfs.commands.train import parse_flags
-
-        return lambda argv: resolved(parse_flags(argv)) and None
     return functools.wraps(function)(lambda *_, **__: None)
 
 

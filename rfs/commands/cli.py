@@ -18,14 +18,17 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 from rfs.commands.other_words import SHOWN, as_flags, dashed, flags_of, in_our_words
 
 # name -> (one line of help, "module:function"). The function takes the options that OPTIONS has for
-# it, or nothing, or `argv`, the flags themselves. `rfs --help` reads only this table, so it never
-# waits for torch. A test imports every row.
+# it, or nothing. `rfs --help` reads only this table, so it never waits for torch. A test imports
+# every row.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": (
         "Watch a small model learn to reason, right now.",
         "commands.quickstart:quickstart",
     ),
-    "train": ("Train a model with a recipe, or resume a run.", "commands.train:train_command"),
+    "train": (
+        "Train a model with a recipe (`rfs recipes` lists them), or resume a run.",
+        "commands.train:train_command",
+    ),
     "recipes": (
         "List the recipes: what each changes, and its paper.",
         "commands.train:recipes_command",
@@ -70,9 +73,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 # Commands that import torch, and the dataclass that holds their options. That import takes seconds
 # and reading options does not. So a mistyped option is refused first; then a line says what is
-# loading. (`train` does the same by itself.)
+# loading.
 OPTIONS = {
     "quickstart": "commands.options:QuickstartOptions",
+    "train": "commands.train_options:TrainOptions",
     "compare": "commands.compare_options:CompareOptions",
     "plot": "commands.positional_options:PlotOptions",
     "report": "commands.positional_options:ReportOptions",
@@ -201,8 +205,11 @@ def run_command(name: str, args: Sequence[str]) -> int:
     looks: dict[str, Any] = {"prog": f"rfs {name}", "about": help_line}
     if name in OPTIONS:
         kind = load_function(OPTIONS[name])
-        args = in_our_words(args, flags_of(kind))
-        options = read(kind, args, first=getattr(kind, "FIRST", ()), **looks)
+        if hasattr(kind, "read"):  # what it takes for granted depends on --recipe and --resume
+            options = kind.read(args, **looks)
+        else:
+            args = in_our_words(args, flags_of(kind))
+            options = read(kind, args, **looks)
         check_numbers(options, spelled=dashed)
         say_loading(options.check())
         function = load_function(target)
@@ -210,9 +217,6 @@ def run_command(name: str, args: Sequence[str]) -> int:
         result = function(options, given=given_in(args)) if named else function(options)
         return result if isinstance(result, int) else 0
     function = load_function(target)
-    if list(inspect.signature(function).parameters) == ["argv"]:
-        result = function(list(args))  # reads its flags itself
-        return result if isinstance(result, int) else 0
     result = read(function, in_our_words(args, flags_of(function)), **looks)
     return result if isinstance(result, int) else 0
 

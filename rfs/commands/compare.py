@@ -26,7 +26,7 @@ from tqdm.auto import tqdm
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.text import aligned, counted, percent, percent_error, points
-from rfs.commands.compare_options import CompareOptions, shared_settings
+from rfs.commands.compare_options import CompareOptions
 from rfs.commands.plot import step_of
 from rfs.config import RunConfig
 from rfs.evaluation.paired import Effect, best_rate, paired, standard_error
@@ -37,6 +37,7 @@ from rfs.report.curves import Line, draw_line, share_axis, step_axis
 from rfs.report.forest import forest_plot
 from rfs.report.picture_files import save_picture
 from rfs.run.folder import RunFolder
+from rfs.run.model_card import spoken_option
 from rfs.run.options import PRESETS, configure, preset
 from rfs.run.origin import weights_mark
 from rfs.run.study import (
@@ -91,7 +92,7 @@ def compare_command(options: CompareOptions) -> None:
     }
     best = {recipe: at_best_rate(runs) for recipe, runs in by_rate.items()}
     rows = table_rows(best, options)
-    out = Path(options.out)
+    out = Path(options.log_path)
     write_csv(out / "compare.csv", [vars(row) for row in rows])
     a_run = next(iter(done.values()))
     table = markdown(rows, options, a_run[-1].get("eval_problems", options.eval_limit))
@@ -117,13 +118,13 @@ def asked_config(options: CompareOptions, trial: Trial) -> RunConfig:
     rate: dict[str, Any] = {} if trial.lr is None else {"lr": trial.lr}
     return configure(
         str(trial.arm),
-        **shared_settings(options),
+        **options.shared,
         **rate,
         seed=trial.seed,
         rolling_every=options.eval_every,
         num_groups_to_log=0,
         preflight=False,
-        log_path=str(Path(options.out) / folder_of(trial)),
+        log_path=str(Path(options.log_path) / folder_of(trial)),
     )
 
 
@@ -166,7 +167,7 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
         for trial, metrics in study(partial(run_one, options), every, jobs):
             done[trial] = metrics
             ordered = [trial for trial in every if trial in done]
-            write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
+            write_csv(Path(options.log_path) / "runs.csv", [run_row(t, done[t]) for t in ordered])
             words = f"{percent(metrics[-1]['eval_acc'])} correct"
             tqdm.write(f"{len(done)} of {len(every)}: {trial}: {words}")
     return done
@@ -322,15 +323,18 @@ def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str
         if options.lrs
         else ""
     )
+    others = {*options.given} - {"model", "steps", "problems_per_step", "rollouts"}
+    words = [spoken_option(k, v) for k, v in options.shared.items() if k in others]
+    given = f" Given: {' '.join(words)}." if words else ""
     seeds = f"seeds 0 to {options.seeds - 1}" if options.seeds > 1 else "seed 0"
     about = (
         f"{options.model}: {counted(options.steps, 'step')} x "
         f"{counted(options.problems_per_step, 'problem')} x {options.rollouts} rollouts, "
         f"{seeds}. greedy: accuracy on "
         f"{problems} held-out problems at the end (before: at the start). rollouts: "
-        f"correct answers among those of the last third of the steps.{chosen} vs {first}: the "
-        "difference in percentage points, seed by seed. ±: one standard error over seeds. "
-        "tokens: sampled in all, per run."
+        f"correct answers among those of the last third of the steps.{chosen}{given} "
+        f"vs {first}: the difference in percentage points, seed by seed. "
+        "±: one standard error over seeds. tokens: sampled in all, per run."
     )
     names = ["recipe", "lr", "before", "greedy", f"greedy vs {first}"]
     lines = [[*names, "rollouts", f"rollouts vs {first}", "tokens", "minutes"]]

@@ -7,6 +7,7 @@ is only similar (an epsilon where we have a bound) is refused, with a hint.
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from types import MappingProxyType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.errors import UserError, unknown_name
@@ -70,8 +71,6 @@ SAME: dict[str, tuple[str, ...]] = {
 }
 # Similar, but not the same: another unit, another thing, or one of several.
 NEAR: dict[str, tuple[str, ...]] = {
-    "lr": ("lrs",),
-    "learning_rate": ("lrs",),
     "kl_coeff": ("kl_coef",),
     "clip_eps": ("clip_high",),
     "data_path": ("problems",),
@@ -97,21 +96,31 @@ def dashed(name: str) -> str:
 
 
 def flags_of(kind: Any) -> dict[str, Any]:
-    """The options of a dataclass, or of a function: name on the command line -> type. The options
-    of its parts are its own."""
-    found: dict[str, Any] = {}
+    """The options of a dataclass, or of a function: name on the command line -> type."""
     hints = get_type_hints(kind)
-    for name in [item.name for item in fields(kind) if item.init] if is_dataclass(kind) else hints:
-        if is_dataclass(hints[name]):
-            found |= flags_of(hints[name])
-        elif name not in ("given", "return"):
-            found[shown(name)] = hints[name]
-    return found
+    names = [item.name for item in fields(kind) if item.init] if is_dataclass(kind) else hints
+    none = {"given", "return", *decided_by(kind)}
+    return {shown(name): hints[name] for name in names if name not in none}
 
 
-def in_our_words(words: Sequence[str], known: Collection[str]) -> list[str]:
-    """A command line with our names for its flags; `known` are the names that the command has."""
-    ours = [translated(word, known) if word.startswith("--") else word for word in words]
+def decided_by(kind: Any) -> Mapping[str, str]:
+    """The fields of a class of options that are no options, because the command itself sets them,
+    and for each what to do instead."""
+    return getattr(kind, "DECIDES", {})
+
+
+def in_our_words(
+    words: Sequence[str], known: Collection[str], decided: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
+    """A command line with our names for its flags; `known` are the names that the command has,
+    `decided` those that it sets itself."""
+    every = {*known, *decided}
+    ours = [translated(word, every) if word.startswith("--") else word for word in words]
+    for word in ours:
+        spelled = word.partition("=")[0]
+        name = spelled.removeprefix("--").replace("-", "_").removeprefix("no_")
+        if word.startswith("--") and name in decided:
+            raise UserError(f"there is no option {spelled} here: {decided[name]}")
     refuse_unknown(ours, known)
     return ours
 

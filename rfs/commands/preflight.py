@@ -1,36 +1,35 @@
 """`rfs preflight`: can reinforcement learning work with this model on these problems?
 
-It shows what evaluation/group_signal.py finds in some groups, as tables, with the cost of a step.
+It begins as the run would, asks run/will_it_work.py, and shows what that has seen as tables, with
+the cost of a step.
 """
 
 import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import mean
 
 import torch
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.problems import Problem, problem_prompt, sent_prompt, with_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import Rollout, make_batch
 from reasoning_from_scratch.text import aligned, counted, percent, visible
 from rfs.commands.preflight_options import PreflightOptions
 from rfs.config import RunConfig, part_of
-from rfs.evaluation.evaluate import open_model
 from rfs.evaluation.group_signal import (
     MANY_MIXED,
     SOME_MIXED,
+    Outlook,
     Preflight,
-    preflight_summary,
     spread_out,
 )
-from rfs.run.chosen_problems import usable_problems
-from rfs.run.options import GAMES, preset
-from rfs.tasks.environments.conversation import judges_itself
-from rfs.tasks.problem_sets import training_problems
+from rfs.report.progress import show_log
+from rfs.run.start import before_a_run
+from rfs.run.will_it_work import all_steps, will_it_work
 
 GIB = 2**30
 MANY_TASKS = 12  # with more tasks than this, they are not tried one by one
@@ -166,18 +165,23 @@ def peak_memory(device: torch.device) -> float:
     return peak * (1 if sys.platform == "darwin" else 1024)
 
 
-def cost_table(model, summary: Preflight, length: int, options: PreflightOptions) -> str:
+def cost_table(model, outlook: Outlook, length: int, config: RunConfig) -> str:
     """Time and memory of one training step, measured on the longest shape."""
-    training = options.problems_per_step * options.rollouts * train_seconds(model, length)
-    sampling = summary.sampling_seconds * options.problems_per_step / len(summary.problems)
+    rollouts = 1 if config.is_supervised else config.rollouts
+    training = config.problems_per_step * rollouts * train_seconds(model, length)
+    sampling, sampled = 0.0, ""
+    if isinstance(outlook, Preflight):
+        sampling = outlook.sampling_seconds * config.problems_per_step / len(outlook.problems)
+        sampled = f"{sampling:.1f} s sampling + "
     peak = peak_memory(model.tok_emb.weight.device) / GIB
     # Two moments and a float32 master copy of each weight.
     optimizer = 12 * sum(weight.numel() for weight in model.parameters()) / GIB
-    rollouts = f"{options.problems_per_step} x {options.rollouts} rollouts"
+    shape = f"{config.problems_per_step} x {rollouts} rollouts"
     return (
-        f"one step of {rollouts}, at most {length} tokens each\n"
-        f"  {'time':<20}{sampling:.1f} s sampling + up to {training:.1f} s training\n"
-        f"  {'memory':<20}{peak:.2f} GiB measured + {optimizer:.2f} GiB for the optimizer"
+        f"one step of {shape}, at most {length} tokens each\n"
+        f"  {'time':<20}{sampled}up to {training:.1f} s training\n"
+        f"  {'memory':<20}{peak:.2f} GiB measured + {optimizer:.2f} GiB for the optimizer\n"
+        f"  {'full run':<20}{all_steps(config, sampling + training, at_most=True)}"
     )
 
 
@@ -186,33 +190,22 @@ def cost_table(model, summary: Preflight, length: int, options: PreflightOptions
 
 def preflight(options: PreflightOptions) -> int:
     """Prints figures, cost and verdict; exit code 1 if training cannot work."""
-    game = GAMES.get(options.environment, {})
-    if game and options.model == PreflightOptions.model:
-        options = replace(options, model=game["model"])
-    defaults = preset(options.model) | game
-    limit = options.max_new_tokens or defaults["max_new_tokens"]
-    problems = training_problems(options.problems or defaults["problems"])
-    model, tokenizer = open_model(options.model, options.device, options.dtype)
-    context = model.cfg["context_length"]  # as in training, what cannot be used is skipped
-    if options.stop is not None:
-        tokenizer.end_answers_at(options.stop)
-    problems = with_prompt(problems, options.prompt, tokenizer)
-    if options.prompt is not None:
-        print(sent_prompt(tokenizer, problem_prompt(problems[0])))
-    judge = options.reward
-    if options.environment and judges_itself(options.environment):
-        judge = options.environment
-    problems = usable_problems(problems, tokenizer, context, judge)
-    chosen, count = to_try(problems, options.num_problems)
-    asked = part_of(options, RunConfig, max_new_tokens=limit)
-    summary = preflight_summary(model, tokenizer, chosen, asked, num_problems=count, progress=True)
-    print(figures_table(summary))
-    longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit
-    print(cost_table(model, summary, min(longest, context), options))
-    if not summary.can_work:
-        print(f"\nan example answer:\n{visible(summary.example[-600:])}")
-    tasks = task_figures(summary.problems, summary.rows, options.rollouts)
-    if tasks:
-        print(f"\n{task_table(tasks, options.rollouts)}")
-    print(f"\n{summary.verdict}")
-    return int(not summary.can_work)
+    show_log()
+    config, opened = before_a_run(part_of(options, RunConfig))
+    model, tokenizer, problems = opened.model, opened.tokenizer, opened.problems
+    chosen, count = problems, options.num_problems
+    if not config.is_supervised:
+        chosen, count = to_try(problems, count)
+    outlook = will_it_work(config, model, tokenizer, chosen, count, progress=True)
+    if isinstance(outlook, Preflight):
+        print(figures_table(outlook))
+    prompts = [len(tokenizer.encode(problem_prompt(problem))) for problem in problems[:200]]
+    longest = min(max(prompts) + config.max_new_tokens, model.cfg["context_length"])
+    print(cost_table(model, outlook, longest, config))
+    if isinstance(outlook, Preflight):
+        if not outlook.can_work:
+            print(f"\nan example answer:\n{visible(outlook.example[-600:])}")
+        if tasks := task_figures(outlook.problems, outlook.rows, config.rollouts):
+            print(f"\n{task_table(tasks, config.rollouts)}")
+    print(f"\n{outlook.verdict}")
+    return int(not outlook.can_work)

@@ -6,7 +6,7 @@ import inspect
 import io
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import MISSING, Field, field, fields, is_dataclass, make_dataclass
 from functools import partial, wraps
@@ -16,13 +16,30 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.rewards import parse_weights
 from rfs.commands.other_words import dashed, flags_of, shown, takes_several
 
 HELP, HELP_ALL = {"--help", "-h"}, "--help-all"
 SEVERAL = (tuple, list, Sequence)
 A_PLACE = get_args(tyro.conf.Positional[str])[1]
+OF_PAIRS = ConstructorRegistry()
+
+
+@OF_PAIRS.primitive_rule
+def reward_parts_spec(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """On the command line: --reward-parts correct=1 format=0.5"""
+    if kind.type_origin is not dict:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="PART=WEIGHT ...",
+        instance_from_str=parse_weights,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda parts: [f"{name}={weight:g}" for name, weight in parts.items()],
+    )
 
 
 def read(
@@ -31,26 +48,24 @@ def read(
     *,
     prog: str,
     about: str | None,
-    first: Collection[str] = (),
-    flat: Any = None,
     default: Any = None,
-    **looks: Any,
+    config: Sequence[Any] = (),
 ) -> Any:
     """What a command line says, as an object of `kind`, a dataclass; or what the function `kind`
     returns for it.
 
-    `default`: an object with the values of options that are not given. --help explains only the
-    options in `first`, --help-all all of them; if those are in several groups, `flat` is an object
-    that has them in one.
+    `default`: an object with the values of options that are not given. Of a class with a list
+    FIRST, --help explains only these options, and --help-all all of them, in groups if the class
+    has PARTS.
     """
+    first, parts = getattr(kind, "FIRST", ()), getattr(kind, "PARTS", ())
     brief, count = bool(first) and not HELP.isdisjoint(args), len(flags_of(kind))
     words = ["--help" if word == HELP_ALL else word for word in args]
     asked = kind
     if isinstance(kind, type) and is_dataclass(kind):
-        shows = not HELP.isdisjoint(words)
-        if brief and flat is not None:
-            kind, default = type(flat), flat
-        asked = dressed(kind, default, first if brief else None, shows)
+        asked = dressed(kind, default, first if brief else (), not HELP.isdisjoint(words))
+        if parts and HELP_ALL in args:
+            asked = in_groups(asked, parts)
     if brief:
         about = (
             f"{about}\n\nThese {len(first)} options matter most. {prog} {HELP_ALL} explains all "
@@ -64,14 +79,15 @@ def read(
                 args=words,
                 prog=prog,
                 description=about,
-                **looks,
+                registry=OF_PAIRS,
+                config=(tyro.conf.OmitArgPrefixes, *config),
             )
     except SystemExit as end:
         if end.code:
             explain(words, kind)
             sys.stderr.write(said.getvalue())
         raise
-    return read() if function else undressed(read, kind)
+    return read() if function else kind(**vars(read))
 
 
 def called_later(function: Callable) -> Callable:
@@ -88,37 +104,48 @@ def called_later(function: Callable) -> Callable:
 # --- what help says
 
 
-def dressed(
-    kind: type, values: Any = None, first: Collection[str] | None = None, helps: bool = True
-) -> Any:
-    """A subclass of the dataclass `kind`, whose fields say to tyro what help shows of them.
-    `values`: an object with defaults that replace the class's own. `first`: show only these."""
-    texts = descriptions(kind) if helps else {}
+def dressed(kind: type, values: Any = None, first: Sequence[str] = (), helps: bool = True) -> Any:
+    """A dataclass with the options of the dataclass `kind`, which say to tyro what help shows of
+    them. `values`: an object with defaults that replace the class's own. `first`: only these, in
+    this order."""
+    texts, flags = descriptions(kind) if helps else {}, flags_of(kind)
     hints, rows = hints_of(kind), list[Any]()
-    for item in fields(kind):
+    items = {item.name: item for item in fields(kind) if shown(item.name) in flags}
+    for item in [items[name] for name in first or items]:
         hint = hints[item.name]
-        if isinstance(hint, type) and is_dataclass(hint):
-            part = dressed(hint, getattr(values, item.name), first, helps)
-            rows.append((item.name, part, field(default_factory=part)))
-            continue
         looks: dict[str, Any] = {"metavar": metavar(hint) or in_place(item, hint)}
         if shown(item.name) != item.name:
             looks["name"] = shown(item.name)
         if item.name in texts:
             looks["help"] = texts[item.name]
         looks["help_behavior_hint"] = partial(usual_value, texts.get(item.name, ""))
-        marks: tuple[Any, ...] = (tyro.conf.arg(**looks),)
-        if first is not None and item.name not in first:
-            marks += get_args(tyro.conf.Suppress[str])[1:]
-        for mark in marks:
-            hint = Annotated[hint, mark]
         if values is not None:
             usual = field(default_factory=partial(getattr, values, item.name))
         else:
             usual = field(default=item.default, default_factory=item.default_factory)
-        rows.append((item.name, hint, usual))
-    namespace = {"__doc__": kind.__doc__}
-    return make_dataclass(kind.__name__, rows, bases=(kind,), namespace=namespace)
+        rows.append((item.name, Annotated[hint, tyro.conf.arg(**looks)], usual))
+    return make_dataclass(kind.__name__, rows, namespace={"__doc__": kind.__doc__})
+
+
+def in_groups(kind: type, parts: Sequence[type]) -> Any:
+    """A dataclass with the same fields in groups, one for each of its parts; what belongs to none
+    comes first."""
+    left = {item.name: item for item in fields(kind)}
+    groups = list[Any]()
+    for part in parts:
+        own = [left.pop(item.name) for item in fields(part) if item.name in left]
+        group = made_of(own, part)
+        groups.append((part.__name__.lower(), group, field(default_factory=group)))
+    return made_of(left.values(), kind, groups)
+
+
+def made_of(items: Iterable[Field], like: type, more: Sequence[Any] = ()) -> type:
+    """A dataclass with these fields of another, and `more`."""
+    rows = [
+        (item.name, item.type, field(default=item.default, default_factory=item.default_factory))
+        for item in items
+    ]
+    return make_dataclass(like.__name__, [*rows, *more], namespace={"__doc__": like.__doc__})
 
 
 def hints_of(kind: type) -> dict[str, Any]:
@@ -126,16 +153,6 @@ def hints_of(kind: type) -> dict[str, Any]:
     places, if they are words without a name."""
     marked, plain = get_type_hints(kind, include_extras=True), get_type_hints(kind)
     return {name: marked[name] if is_in_place(marked[name]) else plain[name] for name in plain}
-
-
-def undressed(values: Any, kind: type) -> Any:
-    """The same values in an object of the class itself, which other processes can be sent."""
-    hints = get_type_hints(kind)
-    own = {item.name: getattr(values, item.name) for item in fields(kind) if item.init}
-    for name, value in own.items():
-        if is_dataclass(hints[name]):
-            own[name] = undressed(value, hints[name])
-    return kind(**own)
 
 
 def usual_value(text: str, value: str) -> str:

@@ -5,12 +5,16 @@ from statistics import fmean
 
 from reasoning_from_scratch.text import counted
 from rfs.config import RunConfig, replaced
+from rfs.evaluation.group_signal import Outlook
 from rfs.run.options import resolved
+from rfs.run.will_it_work import all_steps
 
 
-def seen_to_work(asked: RunConfig, folder: str, rows: list[dict]) -> str:
+def seen_to_work(
+    asked: RunConfig, folder: str, rows: list[dict], outlook: Outlook | None = None
+) -> str:
     """`asked`: the command's configuration, whose sizes --smoke has reduced; `rows`: the lines of
-    its metrics."""
+    its metrics; `outlook`: what the run saw before its first step."""
     answers = sum(row["env/all/total_episodes"] for row in rows)
     tokens = sum(row["env/all/total_ac_tokens"] for row in rows)
     correct = sum(row["env/all/correct"] * row["env/all/total_episodes"] for row in rows)
@@ -20,6 +24,7 @@ def seen_to_work(asked: RunConfig, folder: str, rows: list[dict]) -> str:
     if asked.is_supervised:
         did, words = "learned", f"{counted(answers, 'worked solution')} of {tokens:,} tokens"
     seen = {
+        **({"outlook": outlook.verdict} if outlook else {}),
         did: words,
         "gradient": gradient(rows),
         "saved": f"rfs train --resume {shlex.quote(str(folder))} --steps N continues from here",
@@ -54,16 +59,7 @@ def full_run(asked: RunConfig, rows: list[dict]) -> str:
     full, small = resolved(replaced(asked, smoke=False)), resolved(asked)
     seconds = sum(rows[-1].get(f"time/{stage}") or 0.0 for stage in ("sampling", "reward", "train"))
     larger, longer = full.problems_per_step / small.problems_per_step, 1.0
-    each = f"{full.problems_per_step} worked solutions"
     if not full.is_supervised:
         larger *= full.rollouts / small.rollouts
         longer = full.max_new_tokens / small.max_new_tokens
-        each = f"{full.problems_per_step} x {full.rollouts} answers"
-    seconds *= full.steps * larger * longer
-    time = (
-        counted(round(seconds / 60), "minute") if seconds < 7200 else f"{seconds / 3600:.1f} hours"
-    )
-    return (
-        f"without --smoke, {counted(full.steps, 'step')} of {each} take "
-        f"{'at most' if longer > 1 else 'about'} {time} here"
-    )
+    return f"without --smoke, {all_steps(full, seconds * larger * longer, at_most=longer > 1)}"

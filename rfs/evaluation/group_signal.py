@@ -31,8 +31,16 @@ SOME_MIXED, MANY_MIXED = 0.1, 0.3  # share of groups with a signal: enough to le
 SHOWN = 300  # characters of a failure
 
 
+@dataclass(kw_only=True)
+class Outlook:
+    """What can be said of a run before its first step."""
+
+    can_work: bool = False
+    verdict: str = ""  # why, in words
+
+
 @dataclass
-class Preflight:
+class Preflight(Outlook):
     """What some groups of rollouts looked like."""
 
     problems: Sequence[Problem]  # that were asked
@@ -46,8 +54,6 @@ class Preflight:
     tokens_per_sec: float
     sampling_seconds: float  # all groups together
     rows: list[dict]  # one per answer
-    can_work: bool = False
-    verdict: str = ""  # why, in words
 
     @property
     def example(self) -> str:

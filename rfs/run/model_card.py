@@ -97,6 +97,8 @@ def spoken_option(name: str, value: object) -> str:
         return flag if value else f"--no-{flag[2:]}"
     if isinstance(value, dict):
         return " ".join([flag, *(f"{part}={weight:g}" for part, weight in value.items())])
+    if isinstance(value, list):
+        return " ".join([flag, *(shlex.quote(spoken_origin(str(one))) for one in value)])
     text = source_of(str(value)).shown_name if name == "problems" else spoken_origin(str(value))
     return f"{flag} {shlex.quote(text.replace(chr(10), chr(92) + 'n'))}"
 

@@ -28,14 +28,13 @@ from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.rollouts import Group, Judge, reward_groups, worked_rollout
+from reasoning_from_scratch.rollouts import Group, Judge
 from reasoning_from_scratch.sampling import NotFinite, Rollout
-from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
 from reasoning_from_scratch.trainer import on_policy_rollouts, training_loop, worked_solutions
 from rfs.config import RunConfig, replaced
 from rfs.engine import FAST
-from rfs.evaluation.group_signal import preflight_summary
+from rfs.evaluation.group_signal import Outlook
 from rfs.files.models import load_model_and_tokenizer
 from rfs.report.clock import Clock, Timed
 from rfs.report.progress import show_log
@@ -67,6 +66,7 @@ from rfs.run.origin import (
 )
 from rfs.run.saves import Saves
 from rfs.run.training_run import TrainingRun
+from rfs.run.will_it_work import will_it_work
 from rfs.scale.lag import async_rollouts
 from rfs.scale.ranks import Ranks
 from rfs.scale.ray_rollouts import ray_rollouts
@@ -82,7 +82,17 @@ from rfs.tasks.own_task import Evaluator, function_from_file
 USUAL_ENDS = {
     "<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "</s>",
 }  # fmt: skip
-LOOKED_AT = 32  # worked solutions that are judged before the first is learned
+
+
+@dataclass
+class Opened:
+    """What a configuration names, loaded: all that it takes to sample the first answer."""
+
+    model: Qwen3Model
+    reference: Qwen3Model | None  # what a KL penalty compares the model with
+    tokenizer: ModelTokenizer
+    problems: Sequence[Problem]
+    held_out: dict[str, Sequence[Problem]]
 
 
 @dataclass
@@ -95,6 +105,7 @@ class TrainResult:
     rows: list[dict]  # the lines of metrics.jsonl
     stopped: str = ""  # why the run ended before its last step; "" if it did not
     writes: bool = True  # whether this rank is the one that talks to people
+    outlook: Outlook | None = None  # what was seen before the first step, if the run looked
 
     @property
     def interrupted(self) -> bool:
@@ -138,7 +149,13 @@ def train(
             log.warning("%s", stopped)
     policy, folder = run.policy, run.folder
     return TrainResult(
-        policy.model, policy.tokenizer, folder.path, folder.rows, stopped, run.ranks.writes
+        policy.model,
+        policy.tokenizer,
+        folder.path,
+        folder.rows,
+        stopped,
+        run.ranks.writes,
+        run.outlook,
     )
 
 
@@ -158,20 +175,26 @@ def start_run(
     try:
         # One process looks at the disk, and tells the others.
         start = ranks.from_first(lambda: described(config, folder, ranks.restarted, if_used))
-        sets = all_sets(start.config)  # before the model, which may take minutes to load
-        model, reference, tokenizer = open_model(start, ranks)
-        context = model.cfg["context_length"]
-        problems, held_out = open_problems(start.config, sets, tokenizer, context)
-        try_environment(start.config, tokenizer, problems[0], context)
-        policy, compared = open_policy(start, model, reference, tokenizer, ranks)
-        look_ahead(start, policy, problems, ranks)
-        run = open_run(start, policy, compared, problems, held_out, folder, ranks)
+        opened = open_all(start, ranks)
+        policy, compared = open_policy(start, opened, ranks)
+        outlook = look_ahead(start, policy, opened.problems, ranks)
+        run = open_run(start, policy, compared, opened, folder, ranks)
+        run.outlook = outlook
         run.quiet, run.on_evaluation = quiet or not ranks.writes, on_evaluation
         begin(run, start)
     except BaseException:
         folder.close()
         raise
     return run
+
+
+def before_a_run(config: RunConfig) -> tuple[RunConfig, Opened]:
+    """What `train` would do before it samples the first answer. Nothing is written."""
+    config = with_whole_paths(with_whole_files(resolved(config)))
+    check_extras(config)
+    start = Start(config, config.model, config.load_checkpoint_path)
+    opened = open_all(start, Ranks(device=config.device))
+    return start.config, opened
 
 
 def described(config: RunConfig, folder: RunFolder, restarted: bool, if_used: str) -> Start:
@@ -189,13 +212,13 @@ def open_run(
     start: Start,
     policy: LocalPolicy,
     reference: LocalPolicy | None,
-    problems: Sequence[Problem],
-    held_out: dict[str, Sequence[Problem]],
+    opened: Opened,
     folder: RunFolder,
     ranks: Ranks,
 ) -> TrainingRun:
     """Everything around the loop: who samples, who judges, and what is saved and shown."""
     config, clock, judge = start.config, Clock(), judge_of(start.config)
+    problems, held_out = opened.problems, opened.held_out
     probes = next(iter(held_out.values()), problems)
     ranks.advice = f"rfs train --resume {folder.in_a_shell} continues"
     saves = Saves(config, policy, folder, ranks, clock)
@@ -214,6 +237,16 @@ def open_run(
         ranks=ranks,
         clock=clock,
     )
+
+
+def open_all(start: Start, ranks: Ranks) -> Opened:
+    """Loads the problems and the model, and tries what will answer it."""
+    sets = all_sets(start.config)  # before the model, which may take minutes to load
+    model, reference, tokenizer = open_model(start, ranks)
+    context = model.cfg["context_length"]
+    problems, held_out = open_problems(start.config, sets, tokenizer, context)
+    try_environment(start.config, tokenizer, problems[0], context)
+    return Opened(model, reference, tokenizer, problems, held_out)
 
 
 def open_model(start: Start, ranks: Ranks) -> tuple[Qwen3Model, Qwen3Model | None, ModelTokenizer]:
@@ -238,15 +271,11 @@ def open_model(start: Start, ranks: Ranks) -> tuple[Qwen3Model, Qwen3Model | Non
 
 
 def open_policy(
-    start: Start,
-    model: Qwen3Model,
-    reference: Qwen3Model | None,
-    tokenizer: ModelTokenizer,
-    ranks: Ranks,
+    start: Start, opened: Opened, ranks: Ranks
 ) -> tuple[LocalPolicy, LocalPolicy | None]:
     """The policy, restored to where the run resumes, and the reference, for scoring only.
     Who computes, and how, is chosen here."""
-    config = start.config
+    config, model, reference = start.config, opened.model, opened.reference
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())
@@ -257,7 +286,7 @@ def open_policy(
     how: dict[str, Any] = {
         "config": config,
         "training_pass": CompiledPass(model) if config.compile else packed_logprobs,
-        "tokenizer": tokenizer,
+        "tokenizer": opened.tokenizer,
         "engine": replace(FAST, decoder=kept.decoder, draw=kept.draw, let_go=kept.let_go),
     }
     if ranks.size == 1:
@@ -325,52 +354,28 @@ def begin(run: TrainingRun, start: Start) -> None:
 
 def look_ahead(
     start: Start, policy: LocalPolicy, problems: Sequence[Problem], ranks: Ranks
-) -> None:
+) -> Outlook | None:
     """A brief preflight on a few problems: warn early if the model cannot learn from these."""
     config, count = start.config, min(8, len(problems))
     if not config.preflight or start.step > 0:
-        return
-    if config.is_supervised:
-        look_at_solutions(config, policy.tokenizer, problems)
-        return
-    log.info(
-        "sampling %d x %d answers to see whether the model can learn from them",
-        count,
-        config.rollouts,
-    )
+        return None
+    if not config.is_supervised:
+        log.info(
+            "sampling %d x %d answers to see whether the model can learn from them",
+            count,
+            config.rollouts,
+        )
     with policy.full_model() as model:
         if not ranks.writes:
-            return
-        asked = replaced(config, keep_sampling_mask=False)
+            return None
         try:
-            found = preflight_summary(model, policy.tokenizer, problems, asked, num_problems=count)
+            outlook = will_it_work(config, model, policy.tokenizer, problems, count)
         except torch.OutOfMemoryError:
             log.warning("preflight: this GPU's memory has run out; training samples fewer at once")
-            return
-    log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
-
-
-def look_at_solutions(config: RunConfig, tokenizer, problems: Sequence[Problem]) -> None:
-    """Log how often each is learned, and warn if the first ones would get no reward as answers."""
-    count = config.steps * config.problems_per_step
-    log.info(
-        "learning %s: %d steps of %d are %.3g passes",
-        counted(len(problems), "worked solution"),
-        config.steps,
-        config.problems_per_step,
-        count / len(problems),
-    )
-    groups = [Group(one, [worked_rollout(one, tokenizer)]) for one in problems[:LOOKED_AT]]
-    reward_groups(groups, config, tokenizer, judge_of(config))
-    wrong = [group.problem for group in groups if not group.rollouts[0].rewards["correct"]]
-    if wrong:
-        log.warning(
-            "%d of the first %s would get no reward as answers, such as that of %s: does it end "
-            "with the answer, in the format that the reward expects?",
-            len(wrong),
-            counted(len(groups), "worked solution"),
-            wrong[0].where,
-        )
+            return None
+    level = logging.INFO if outlook.can_work else logging.WARNING
+    log.log(level, "preflight: %s", outlook.verdict)
+    return outlook
 
 
 def claimed(config: RunConfig, folder: RunFolder, restarted: bool, if_used: str) -> RunConfig:

@@ -13,6 +13,7 @@ from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.text import finite, read_lines
 from reasoning_from_scratch.trainer import Numbers, chosen_groups, groups_with_gradient
 from rfs.config import RunConfig
+from rfs.evaluation.group_signal import Outlook
 from rfs.files.saved_models import with_final
 from rfs.report.clock import Clock
 from rfs.report.health import new_alarms
@@ -53,6 +54,7 @@ class TrainingRun:
     # Gets each evaluation's numbers, on the rank that writes.
     on_evaluation: Callable[[dict], None] = lambda measured: None
     quiet: bool = False
+    outlook: Outlook | None = None  # what was seen before the first step
     tracker: Tracker = field(default_factory=Tracker)
 
     def __post_init__(self) -> None:

@@ -112,13 +112,15 @@ def test_what_a_command_writes_is_named_by_one_word(name, capsys):
         assert other_words.in_our_words([f"{word}=x"], {"out"}) == ["--out=x"]
 
 
-# Each option with a smallest value, of each command that reads its options into a dataclass.
+# Each option with a smallest value, of each command that reads its options into a dataclass. Those
+# of a run are checked for `rfs train`, and for the others that take them where they differ.
 BOUNDED = [
     (command, name, fact.number)
     for command, target in cli.OPTIONS.items()
     for name, facts in facts_of(cli.load_function(target)).items()
     for fact in facts
     if isinstance(fact, AtLeast)
+    and (command not in ("compare", "preflight") or fact not in facts_of(RunConfig).get(name, ()))
 ]
 
 

@@ -1,7 +1,7 @@
 """Comparing recipes: equal budgets, a table whose numbers can be checked, runs that are kept."""
 
 import csv
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from command_world import contents
 from toy import saved, toy_model, toy_tokenizer
 
 from reasoning_from_scratch.errors import UserError
-from rfs.commands import compare
+from rfs.commands import cli, compare
 from rfs.commands.compare import (
     ENTROPY,
     CompareOptions,
@@ -21,6 +21,7 @@ from rfs.commands.compare import (
     summary,
     table_row,
 )
+from rfs.commands.other_words import dashed
 from rfs.run.study import Trial
 from tests.program.run.test_interrupts import press_at
 
@@ -46,7 +47,7 @@ def options(tmp_path, **changes):
         max_new_tokens=2,
         eval_every=2,
         jobs=1,
-        out=str(tmp_path / "out"),
+        log_path=str(tmp_path / "out"),
     )
     return CompareOptions(**(values | changes))
 
@@ -77,10 +78,10 @@ def test_two_recipes_two_seeds(tmp_path, capsys):
 
 def refused(given, words):
     """The comparison is refused, and nothing on the disk has changed."""
-    before = contents(Path(given.out))
+    before = contents(Path(given.log_path))
     with pytest.raises(UserError, match=words):
         compare_command(given)
-    assert contents(Path(given.out)) == before
+    assert contents(Path(given.log_path)) == before
 
 
 ASKED = {
@@ -93,15 +94,13 @@ ASKED = {
     "eval_every": 1,
     "eval_limit": 5,
     "reward": "gsm8k",
+    "temperature": 0.5,
+    "weight_decay": 0.5,
+    "prompt": "plain",
 }
-IN_THE_PATH = {"recipes", "lrs", "seeds", "out"}  # each value of these has a folder of its own
-NOT_IN_A_RUN = {"baseline", "jobs"}
 
 
 def test_a_run_with_any_other_setting_is_not_taken(tmp_path):
-    assert ASKED.keys() | IN_THE_PATH | NOT_IN_A_RUN == {
-        field.name for field in fields(CompareOptions)
-    }
     compare_command(options(tmp_path, seeds=1))
     for name, value in ASKED.items():
         other = options(tmp_path, seeds=1, **{name: value})
@@ -119,7 +118,7 @@ def test_an_interrupted_comparison_goes_on(tmp_path, monkeypatch, capsys):
         compare_command(asked)
     assert "run the same command again" in capsys.readouterr().err
     compare_command(asked)
-    compare_command(options(tmp_path, seeds=1, out=str(tmp_path / "whole")))
+    compare_command(options(tmp_path, seeds=1, log_path=str(tmp_path / "whole")))
     with_minutes = [(tmp_path / out / "compare.csv").read_text() for out in ("out", "whole")]
     tables = [[line.rsplit(",", 1)[0] for line in text.splitlines()] for text in with_minutes]
     assert tables[0] == tables[1] and len(tables[0]) == 3
@@ -176,6 +175,44 @@ def test_the_rate_is_chosen_by_the_rollouts():
 def test_bad_requests(changes, says):
     with pytest.raises(UserError, match=says):
         CompareOptions(**changes).check()
+
+
+def test_what_rfs_train_takes_holds_for_all_runs(capsys):
+    """But not what each of them has for itself."""
+    asked = CompareOptions.read("--lora-rank 4 --epochs 2 --prompt plain --lrs 0.1".split())
+    assert asked.check() == "tiny-base"
+    for recipe in asked.recipes:
+        config = asked_config(asked, Trial(recipe, 0.1, 1))
+        assert (config.recipe, config.lr, config.seed) == (recipe, 0.1, 1)
+        assert (config.lora_rank, config.epochs, config.prompt) == (4, 2, "plain")
+        assert (config.steps, config.eval_limit, config.rolling_every) == (60, 200, 10)
+        assert not config.preflight and config.log_path.startswith("runs/compare/")
+    text = markdown([table("grpo", [run(0.1)], [run(0.1)])], asked, 12)
+    assert " Given: --prompt plain --epochs 2 --lora-rank 4. vs grpo" in text
+    assert "Given" not in markdown([table("grpo", [run(0.1)], [run(0.1)])], CompareOptions(), 12)
+
+
+@pytest.mark.parametrize("name, instead", CompareOptions.DECIDES.items())
+def test_what_a_comparison_decides_is_no_option(name, instead, capsys):
+    assert cli.main(["compare", dashed(name)]) == 2
+    assert f"there is no option {dashed(name)} here: {instead}\n" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "--help-all"])
+    assert f"{dashed(name)} " not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        ("--recipes dapo --clip-high 1.5 --epochs 2", "dapo sets clip_high to 1.28.* or drop --cl"),
+        ("--recipes grpo dro --clip-high 1.5 --epochs 2", "^dro: --clip-high 1.5 does nothing in"),
+        ("--objective cross_entropy", "learns from worked solutions"),
+        ("--few-shot 2 --prompt chat", "^grpo: --few-shot shows solved problems"),
+    ],
+)
+def test_an_option_that_a_recipe_cannot_train_with_is_refused(words, says):
+    with pytest.raises(UserError, match=says):
+        CompareOptions.read(words.split()).check()
 
 
 OWN = """

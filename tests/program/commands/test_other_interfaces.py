@@ -16,7 +16,7 @@ from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import prepared_update, set_advantages
 from rfs.commands.other_words import SAME
-from rfs.commands.train import parse_flags
+from rfs.commands.train_options import TrainOptions
 from rfs.run.option_checks import check
 from rfs.run.options import configure, resolved
 from tests.program.run.test_interrupts import press_at
@@ -226,11 +226,11 @@ def test_tinkers_losses_are_sums_with_their_bounds():
             assert (config.truncate_importance, config.mask_importance) == (None, None)
             assert config.sequence_mask_threshold is None and config.importance_level == "token"
             check(config)
-    config = parse_flags(["--loss-fn", "cispo", "--clip-high-threshold", "3"])
+    config = TrainOptions.read(["--loss-fn", "cispo", "--clip-high-threshold", "3"])
     assert (config.clip_low, config.clip_high) == (0.0, 3.0), "a flag wins over the loss"
     with pytest.raises(UserError, match="did you mean 'cispo'"):
         configure("grpo", loss_fn="cipso")
     with pytest.raises(UserError, match="drop one of them"):
         configure("grpo", loss_fn="ppo", objective="dro")
     with pytest.raises(UserError, match="drop one of them"):
-        parse_flags(["--loss_fn=ppo", "--aggregate", "token"])
+        TrainOptions.read(["--loss_fn=ppo", "--aggregate", "token"])

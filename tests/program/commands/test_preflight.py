@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from command_world import make_world
 from small_model import small_model
 from toy import written
 
@@ -13,9 +14,9 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Rollout
 from rfs.commands import cli, preflight
-from rfs.commands.preflight_options import PreflightOptions
 from rfs.config import RunConfig
 from rfs.evaluation.group_signal import preflight_summary, spread_out
+from rfs.run import start
 from tests.book.stand_ins import LetterTokenizer
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i}", answer=str(i)) for i in range(40)]
@@ -129,24 +130,30 @@ def test_weights_that_are_not_finite_are_named():
         preflight.train_seconds(model, length=5)
 
 
+@pytest.fixture
+def world(answers, monkeypatch, tmp_path):
+    """A folder with a toy model, and a tokenizer for letters in place of its own."""
+    make_world(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    opened = small_model(128, context_length=512), LetterTokenizer()
+    monkeypatch.setattr(start, "open_model", lambda *_: (opened[0], None, opened[1]))
+    monkeypatch.setattr("rfs.run.chosen_problems.remember_prompt", lambda *_: None)
+    return tmp_path
+
+
 @pytest.mark.parametrize("choose, code", [(half, 0), (lambda p, r: CUT, 1)])
-def test_the_command(answers, monkeypatch, tmp_path, capsys, choose, code):
+def test_the_command(answers, world, capsys, choose, code):
     answers(choose)
-    asked = []
-
-    def open_model(*args):
-        asked.append(args)
-        return small_model(128, context_length=512), LetterTokenizer()
-
-    monkeypatch.setattr(preflight, "open_model", open_model)
     unusable = [Problem("long", "a" * 600, "1"), Problem("none", "1", "\\frac{")]
-    problems = written([*unusable, *PROBLEMS], tmp_path, "problems.jsonl")
-    options = PreflightOptions(model="tiny-base", problems=problems, num_problems=4, rollouts=4)
-    assert preflight.preflight(options) == code
-    assert asked == [("tiny-base", "auto", "auto")]
-    out = capsys.readouterr().out
+    problems = written([*unusable, *PROBLEMS], world, "problems.jsonl")
+    words = f"preflight --problems {problems} --model tiny-toy --num-problems 4 --rollouts 4"
+    assert cli.main([*words.split(), "--max-new-tokens", "512", "--steps", "60"]) == code
+    said = capsys.readouterr()
+    assert "skipped 1 of 41 problems" in said.err or "skipped 1 of 42 problems" in said.err
+    out = said.out
     assert "4 problems x 4 rollouts" in out and "one step of 8 x 4 rollouts" in out
     assert "sampling + up to" in out and "GiB measured" in out
+    assert "60 steps of 8 x 4 answers take at most" in out
     assert ("Training can work" in out) == (code == 0)
     assert ("an example answer:\nwell, \\x1b[31m so" in out) == (code == 1)  # escaped, not sent
     assert "\x1b" not in out

@@ -48,4 +48,5 @@ def test_worked_solutions_are_learned_and_not_sampled():
 def test_a_small_run_ends_with_it(tmp_path, capsys):
     assert cli.main(["train", "--smoke", "--log-path", str(tmp_path / "run")]) == 0
     out = capsys.readouterr().out
-    assert "Checked in 2 small steps:\n  sampled   16 answers" in out and "finite, norm" in out
+    assert "Checked in 2 small steps:\n  outlook   Training can work" in out
+    assert "\n  sampled   16 answers" in out and "finite, norm" in out

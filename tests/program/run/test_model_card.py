@@ -8,7 +8,7 @@ from toy import toy_run
 
 from reasoning_from_scratch.problems import Asked, Problem, problem_prompt
 from reasoning_from_scratch.text import percent
-from rfs.commands.train import parse_flags
+from rfs.commands.train_options import TrainOptions
 from rfs.config import RunConfig
 from rfs.files.models import load_model_and_tokenizer
 from rfs.run.model_card import model_card
@@ -54,7 +54,7 @@ def test_the_card_names_every_setting_that_changes_weights():
         assert words in command
     for words in ("/home/me", "--advantage", "--eval-every", "--save-every", "--log-path"):
         assert words not in command  # a folder, what the recipe sets, what is only recorded
-    parsed = parse_flags(shlex.split(command.replace("shots.txt", "plain"))[2:])
+    parsed = TrainOptions.read(shlex.split(command.replace("shots.txt", "plain"))[2:])
     assert (parsed.stop, parsed.temperature) == (r"\n\n", 0.8)
 
 
@@ -71,7 +71,7 @@ def test_the_card_names_every_setting_that_changes_weights():
 def test_the_card_names_the_problems_as_others_can_find_them(problems, named):
     text = model_card(configure("grpo", problems=problems), "mine", 3, 24, {})
     (command,) = [line for line in text.splitlines() if line.startswith("rfs train --recipe")]
-    assert parse_flags(shlex.split(command)[2:]).problems == named
+    assert TrainOptions.read(shlex.split(command)[2:]).problems == named
     assert f"on problems of `{named}`" in text and "/home/me" not in text
 
 

@@ -14,7 +14,7 @@ from toy import timeless, toy_config, toy_model, toy_problems, toy_tokenizer, tr
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.tensor_files import load_state
 from reasoning_from_scratch.files.weights import save_hf_folder
-from rfs.commands.train import parse_flags
+from rfs.commands.train_options import TrainOptions
 from rfs.config import RunConfig
 from rfs.run.options import resolved, resumed_config
 
@@ -323,7 +323,7 @@ OUT_OF_RANGE = """
 @pytest.mark.parametrize("flag", OUT_OF_RANGE)
 def test_a_number_out_of_range_is_refused_by_name(flag):
     with pytest.raises(UserError, match=f"{flag.replace('=', ' is ')}, but must be"):
-        resolved(parse_flags([flag]))
+        resolved(TrainOptions.read([flag]))
 
 
 def test_a_resumed_run_is_asked_only_about_what_is_new(place, tmp_path):
@@ -333,8 +333,8 @@ def test_a_resumed_run_is_asked_only_about_what_is_new(place, tmp_path):
     config = json.loads((run / "config.json").read_text()) | {"matrix_lr": 0.02}
     (run / "config.json").write_text(json.dumps(config))
     assert resolved(resumed_config(run, steps=3)).steps == 3
-    assert parse_flags(["--resume", str(run), "--steps", "3"]).matrix_lr == 0.02
+    assert TrainOptions.read(["--resume", str(run), "--steps", "3"]).matrix_lr == 0.02
     with pytest.raises(UserError, match="--optimizer muon"):
         resumed_config(run, matrix_lr=0.3)
     with pytest.raises(UserError, match="--kl-coef 0.1 does nothing"):
-        parse_flags(["--resume", str(run), "--kl-penalty-coef", "0.1"])
+        TrainOptions.read(["--resume", str(run), "--kl-penalty-coef", "0.1"])

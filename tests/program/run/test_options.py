@@ -7,8 +7,8 @@ import pytest
 from reasoning_from_scratch.config import CLIPPING, OBJECTIVES
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
-from rfs.commands.train import parse_flags
-from rfs.config import RunConfig, from_json, replaced, to_json
+from rfs.commands.train_options import TrainOptions
+from rfs.config import RunConfig, from_json, part_of, replaced, to_json
 from rfs.run.folder import RunFolder
 from rfs.run.options import configure, resolved, resumed_config
 
@@ -45,7 +45,7 @@ def test_how_to_evaluate_without_when_is_at_the_start_and_at_the_end(changes, ev
 
 
 def test_an_evaluation_is_asked_for_with_the_default_number_too():
-    assert parse_flags(["--eval-limit", "100"]).given == {"eval_limit"}
+    assert TrainOptions.read(["--eval-limit", "100"]).given == {"eval_limit"}
     assert resolved(configure(steps=7, eval_limit=100)).eval_every == 7
     assert resolved(configure(steps=7, eval_problems=None)).eval_every == 0
     read = from_json(to_json(resolved(configure(aggregate="constant"))))
@@ -74,7 +74,7 @@ def test_the_evaluation_set_follows_the_problems(model, problems, test_set):
 
 def test_several_sets_on_the_command_line():
     words = "--eval-problems tiny-test tiny-longer --evaluators a.py:f b.py:g --eval-every 2"
-    config = parse_flags(words.split())
+    config = part_of(TrainOptions.read(words.split()), RunConfig)
     assert config.eval_problems == ["tiny-test", "tiny-longer"]
     assert config.evaluators == ["a.py:f", "b.py:g"]
     assert from_json(json.loads(json.dumps(to_json(config)))) == config
@@ -125,25 +125,25 @@ def test_smoke_makes_everything_small_and_nothing_larger():
 
 
 def test_flags_win_over_recipe_over_defaults():
-    config = parse_flags(["--recipe", "dapo", "--clip-high", "1.5", "--steps=3"])
+    config = TrainOptions.read(["--recipe", "dapo", "--clip-high", "1.5", "--steps=3"])
     assert config.recipe == "dapo" and config.aggregate == "token"  # the recipe's
     assert config.clip_high == 1.5 and config.steps == 3  # the flags'
     assert config.advantage == "zscore"  # the default
-    assert parse_flags(["--recipe=gdpo"]).reward_parts == {"correct": 1.0, "format": 1.0}
-    parts = parse_flags(["--reward-parts", "correct=1", "format=0.25"]).reward_parts
+    assert TrainOptions.read(["--recipe=gdpo"]).reward_parts == {"correct": 1.0, "format": 1.0}
+    parts = TrainOptions.read(["--reward-parts", "correct=1", "format=0.25"]).reward_parts
     assert parts == {"correct": 1.0, "format": 0.25}
 
 
 def test_resumed_runs_keep_their_settings(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.create(configure("dapo", steps=5, log_path=str(folder.path)))
-    config = parse_flags(["--resume", str(folder.path), "--steps", "9"])
+    config = TrainOptions.read(["--resume", str(folder.path), "--steps", "9"])
     assert (config.recipe, config.aggregate, config.steps) == ("dapo", "token", 9)
     assert config.resume == str(folder.path)
     with pytest.raises(UserError, match="drop --recipe"):
-        parse_flags(["--resume", str(folder.path), "--recipe", "grpo"])
+        TrainOptions.read(["--resume", str(folder.path), "--recipe", "grpo"])
     with pytest.raises(UserError, match="drop --loss-fn"):
-        parse_flags(["--resume", str(folder.path), "--loss-fn", "ppo"])
+        TrainOptions.read(["--resume", str(folder.path), "--loss-fn", "ppo"])
 
 
 # ---- a game brings along its problems and its player
@@ -159,21 +159,22 @@ def test_resumed_runs_keep_their_settings(tmp_path):
     ],
 )
 def test_an_environment_that_is_a_game(words, model, problems):
-    config = resolved(parse_flags(["--environment", "guess", *words.split()]))
+    config = resolved(TrainOptions.read(["--environment", "guess", *words.split()]))
     assert (config.model, config.problems, config.environment) == (model, problems, "guess")
     assert config.eval_problems == ["guess" if problems == "guess" else "tiny-test"]
 
 
 def test_without_a_game_nothing_changes():
-    assert parse_flags([]).model == parse_flags(["--environment", "retry"]).model == "tiny-base"
+    for words in ([], ["--environment", "retry"]):
+        assert TrainOptions.read(words).model == "tiny-base"
     assert configure(environment="guess").model == "tiny-player"
 
 
 def test_parts_of_an_environments_reward_are_taken_on_the_command_line():
     words = ["--environment", "guess", "--reward-parts", "correct=1", "speed=0.5"]
-    assert resolved(parse_flags(words)).reward_parts == {"correct": 1.0, "speed": 0.5}
+    assert resolved(TrainOptions.read(words)).reward_parts == {"correct": 1.0, "speed": 0.5}
     with pytest.raises(UserError, match="unknown reward part 'sped'"):
-        resolved(parse_flags(["--reward-parts", "correct=1", "sped=0.5"]))
+        resolved(TrainOptions.read(["--reward-parts", "correct=1", "sped=0.5"]))
 
 
 def test_what_followed_from_old_settings_follows_from_new_ones(tmp_path):
