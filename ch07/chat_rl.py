@@ -24,9 +24,9 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.text import counted
 from rfs.commands.cli import guarded, with_home
+from rfs.commands.ending import say_end
 from rfs.commands.other_words import flags_of, in_our_words
 from rfs.commands.reading import read
-from rfs.commands.train import say_end
 from rfs.config import PLACES, RunConfig, replaced
 from rfs.files.saved_models import read_index, which_weights
 from rfs.run.folder import RunFolder, new_folder

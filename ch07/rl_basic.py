@@ -19,8 +19,8 @@ from typing import Literal
 
 from reasoning_from_scratch.errors import UserError
 from rfs.commands.cli import guarded, with_home
+from rfs.commands.ending import say_end
 from rfs.commands.other_words import as_flags, flags_of
-from rfs.commands.train import say_end
 from rfs.commands.train_options import TrainOptions
 from rfs.config import RunConfig, part_of, replaced
 from rfs.run.folder import RunFolder

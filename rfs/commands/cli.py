@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "recipes": (
         "List the recipes: what each changes, and its paper.",
-        "commands.train:recipes_command",
+        "commands.recipes:recipes_command",
     ),
     "compare": (
         "Train recipes with several seeds and compare them in a table and pictures.",

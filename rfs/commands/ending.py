@@ -14,6 +14,15 @@ from rfs.files.saved_models import evaluated_at, evaluations_in
 PROBES = "probes.jsonl"  # answers of the weights to the same few problems, before and after
 
 
+def say_end(result, done: str) -> int:
+    """Rank 0 prints how the run ended. Returns the exit code of the command."""
+    if result.writes and not result.stopped:  # if it stopped, the log has said why
+        print(done)
+    if result.stopped:
+        return 130 if result.interrupted else 1
+    return 0
+
+
 def run_summary(folder: Path, rows: Sequence[dict]) -> str:
     """`rows`: the lines of the run's metrics."""
     rfs, _ = words_here()

@@ -8,10 +8,9 @@ from typing import Any
 from reasoning_from_scratch.sampling import greedy
 from reasoning_from_scratch.text import counted, percent
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
-from rfs.commands.ending import commands_to_try, shown_answers, words_here
+from rfs.commands.ending import commands_to_try, say_end, shown_answers, words_here
 from rfs.commands.options import QuickstartOptions
 from rfs.commands.plot import plot_runs
-from rfs.commands.train import say_end
 from rfs.config import RunConfig
 from rfs.evaluation.evaluate import EvalResult, evaluate
 from rfs.files.models import load_model_and_tokenizer

@@ -1,4 +1,4 @@
-"""`rfs train` as people use it: exit codes, help, recipes, preflight, no warnings."""
+"""`rfs train` as people use it: exit codes, help, preflight, no warnings."""
 
 import json
 import re
@@ -84,12 +84,6 @@ def test_help_has_the_defaults_of_the_recipe(capsys):
 def test_other_programs_words_are_taken_or_hinted_at(words, says, capsys):
     assert cli.main(words.split()) == 2
     assert says in capsys.readouterr().err
-
-
-def test_recipes_are_listed(capsys):
-    assert cli.main(["recipes"]) == 0
-    out = capsys.readouterr().out
-    assert "dapo" in out and "arXiv:2503.14476" in out and "clip_high=1.28" in out
 
 
 def test_preflight_speaks_before_the_first_step_only(tmp_path):
