@@ -175,6 +175,9 @@ def parse_here(command):
         patch.setattr(
             cli, "run_script", lambda function, **looks: run_script(only_parsed(function), **looks)
         )
+        # What is not on this machine, or not known without the network.
+        patch.setattr("rfs.commands.train_options.check_names", lambda config: None)
+        patch.setattr("rfs.run.options.held_out", lambda name: f"{name}@held-out")
         patch.setattr("rfs.run.start.train", only_resolved)  # of scripts
         return run_here(command)
 

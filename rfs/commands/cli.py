@@ -62,7 +62,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.book:book",
     ),
     "preflight": (
-        "Can training work with this model and these problems?",
+        "Can training work with these flags of `rfs train`? Nothing is written.",
         "commands.preflight:preflight",
     ),
     "doctor": (
@@ -205,7 +205,7 @@ def run_command(name: str, args: Sequence[str]) -> int:
     looks: dict[str, Any] = {"prog": f"rfs {name}", "about": help_line}
     if name in OPTIONS:
         kind = load_function(OPTIONS[name])
-        if hasattr(kind, "read"):  # what it takes for granted depends on --recipe and --resume
+        if hasattr(kind, "read"):  # its defaults depend on --recipe and --resume
             options = kind.read(args, **looks)
         else:
             args = in_our_words(args, flags_of(kind))

@@ -167,16 +167,16 @@ def peak_memory(device: torch.device) -> float:
 
 def cost_table(model, outlook: Outlook, length: int, config: RunConfig) -> str:
     """Time and memory of one training step, measured on the longest shape."""
-    rollouts = 1 if config.is_supervised else config.rollouts
-    training = config.problems_per_step * rollouts * train_seconds(model, length)
-    sampling, sampled = 0.0, ""
+    training = config.problems_per_step * train_seconds(model, length)
+    shape, sampling, sampled = f"{config.problems_per_step} worked solutions", 0.0, ""
     if isinstance(outlook, Preflight):
+        shape = f"{config.problems_per_step} x {config.rollouts} rollouts"
+        training *= config.rollouts
         sampling = outlook.sampling_seconds * config.problems_per_step / len(outlook.problems)
         sampled = f"{sampling:.1f} s sampling + "
     peak = peak_memory(model.tok_emb.weight.device) / GIB
     # Two moments and a float32 master copy of each weight.
     optimizer = 12 * sum(weight.numel() for weight in model.parameters()) / GIB
-    shape = f"{config.problems_per_step} x {rollouts} rollouts"
     return (
         f"one step of {shape}, at most {length} tokens each\n"
         f"  {'time':<20}{sampled}up to {training:.1f} s training\n"

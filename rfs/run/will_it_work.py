@@ -38,21 +38,22 @@ def will_it_work(
 
 def judged_solutions(config: RunConfig, tokenizer, problems: Sequence[Problem]) -> Outlook:
     """How often each is learned, and whether the first ones would get a reward as answers."""
-    passes = config.steps * config.problems_per_step / len(problems)
-    verdict = (
-        f"learning {counted(len(problems), 'worked solution')}: {config.steps} steps of "
-        f"{config.problems_per_step} are {passes:.3g} passes"
+    passes = (
+        f"{counted(config.steps, 'step')} of {config.problems_per_step} are "
+        f"{config.steps * config.problems_per_step / len(problems):.3g} passes over "
+        f"{counted(len(problems), 'worked solution')}."
     )
     groups = [Group(one, [worked_rollout(one, tokenizer)]) for one in problems[:LOOKED_AT]]
     reward_groups(groups, config, tokenizer, judge_of(config))
     wrong = [group.problem for group in groups if not group.rollouts[0].rewards["correct"]]
-    if wrong:
-        verdict += (
-            f". {len(wrong)} of the first {counted(len(groups), 'worked solution')} would get no "
-            f"reward as answers, such as that of {wrong[0].where}: does it end with the answer, in "
-            "the format that the reward expects?"
-        )
-    return Outlook(can_work=not wrong, verdict=verdict)
+    if not wrong:
+        return Outlook(can_work=True, verdict=f"Training can work: {passes}")
+    return Outlook(
+        can_work=False,
+        verdict=f"{len(wrong)} of the first {counted(len(groups), 'worked solution')} would get no "
+        f"reward as answers, such as that of {wrong[0].where}: does it end with the answer, in "
+        f"the format that the reward expects? {passes}",
+    )
 
 
 def all_steps(config: RunConfig, seconds: float, at_most: bool) -> str:

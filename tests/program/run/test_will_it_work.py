@@ -54,10 +54,10 @@ def test_worked_solutions_are_judged_as_answers(tmp_path, faulty):
     problems[:faulty] = [replace(problem, solution="\\boxed{3}") for problem in problems[:faulty]]
     config = resolved(toy_config(tmp_path, objective="cross_entropy", recipe="sft", steps=4))
     seen = will_it_work(config, toy_model(), toy_tokenizer(tmp_path), problems)
-    assert seen.verdict.startswith("learning 8 worked solutions: 4 steps of 4 are 2 passes")
-    assert seen.can_work == (faulty == 0)
+    assert seen.verdict.endswith("4 steps of 4 are 2 passes over 8 worked solutions.")
+    assert seen.can_work == seen.verdict.startswith("Training can work: ") == (faulty == 0)
     words = "3 of the first 8 worked solutions would get no reward as answers, such as that of"
-    assert (words in seen.verdict) == (faulty == 3)
+    assert seen.verdict.startswith(words) == (faulty == 3)
 
 
 @pytest.mark.parametrize(
