@@ -24,13 +24,13 @@ def seen_to_work(
     if asked.is_supervised:
         did, words = "learned", f"{counted(answers, 'worked solution')} of {tokens:,} tokens"
     seen = {
-        **({"outlook": outlook.verdict} if outlook else {}),
+        "outlook": outlook.verdict if outlook else "",
         did: words,
         "gradient": gradient(rows),
         "saved": f"rfs train --resume {shlex.quote(str(folder))} --steps N continues from here",
         "full run": full_run(asked, rows),
     }
-    lines = [f"  {name:<10}{words}" for name, words in seen.items()]
+    lines = [f"  {name:<10}{words}" for name, words in seen.items() if words]
     return "\n".join([f"\nChecked in {counted(len(rows), 'small step')}:", *lines])
 
 
