@@ -175,8 +175,9 @@ def cost_table(model, outlook: Outlook, length: int, config: RunConfig) -> str:
         sampling = outlook.sampling_seconds * config.problems_per_step / len(outlook.problems)
         sampled = f"{sampling:.1f} s sampling + "
     peak = peak_memory(model.tok_emb.weight.device) / GIB
-    # Two moments and a float32 master copy of each weight.
-    optimizer = 12 * sum(weight.numel() for weight in model.parameters()) / GIB
+    # Two moments and a float32 master copy of each weight that is trained.
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    optimizer = 12 * trained / GIB
     return (
         f"one step of {shape}, at most {length} tokens each\n"
         f"  {'time':<20}{sampled}up to {training:.1f} s training\n"
