@@ -91,7 +91,7 @@ def worked_solutions_at_two_rates() -> str:
     grpo_took = seconds("experiment_24_steps_bfloat16", "grpo", "3e-05")
     more = [round(100 * (took[seed] / grpo_took[seed] - 1)) for seed in "12"]
     return (
-        f"At 6e-5 they are {ahead[0]} and {ahead[1]} points ahead of GRPO, in {more[0]} and "
+        f"At 6e-5 they are {ahead[0]} and {ahead[1]} points ahead of GRPO. They take {more[0]} and "
         f"{more[1]}% more time. At "
         "2e-4, which we had carried over from the warm start, they led by "
         f"{before[0]} and {before[1]}"
@@ -124,7 +124,8 @@ def rivals_seconds() -> str:
     grpo, worked = found.pop("GRPO"), found.pop("worked solutions")
     others = f"{min(found.values()):.0f} to {max(found.values()):.0f}"
     return (
-        f"GRPO took {grpo:.0f} on average, worked solutions {worked:.0f}, and the others {others}"
+        f"GRPO took {grpo:.0f} on average, and worked solutions {worked:.0f}. "
+        f"The others took {others}"
     )
 
 
@@ -152,10 +153,10 @@ def a_real_model() -> str:
     )
     ends = [100 * share for share in numbers(after, "sampled")]
     return (
-        f"{min(hours):.1f} to {max(hours):.1f} hours on one core, its accuracy at temperature 1 "
+        f"{min(hours):.1f} to {max(hours):.1f} hours on one core. Accuracy at temperature 1 "
         f"rises from {sampled[0]} to {sampled[1]}%. Three seeds end at {min(ends):.1f} to "
         f"{max(ends):.1f}%. With greedy decoding accuracy rises from {greedy[0]} to {greedy[1]}%. "
-        f"These are the best of {words} settings"
+        f"This was the best of {words} settings"
     )
 
 
@@ -249,7 +250,7 @@ def gsm8k_in_chapter_6() -> str:
 def gsm8k_in_readme() -> str:
     before, first, second = (float(share) for share in before_and_after("test_greedy"))
     return (
-        f"take Qwen2.5-Coder-0.5B from {before:.0f} to {first:.0f}% on [GSM8K's test problems]"
+        f"takes Qwen2.5-Coder-0.5B from {before:.0f} to {first:.0f}% on [GSM8K's test problems]"
         f"(docs/gsm8k.md) with one seed, and to {second:.0f}% with another"
     )
 
