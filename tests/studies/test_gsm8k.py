@@ -131,6 +131,7 @@ def test_each_run_of_rollouts_keeps_its_curve(all_arms):
         steps.setdefault(row["arm"], []).append(row)
     assert set(steps) == {
         "grpo",
+        "grpo-falling",
         "format",
         "half-trained",
         "int8-rollouts",
