@@ -166,7 +166,7 @@ def arms_table(folder: str) -> pd.DataFrame:
         seconds = found["seconds"].add(spent.reindex(found.index, fill_value=0.0))
         gains = 100 * (found["fresh"] - grpo)
         lines[name] = {
-            "seconds": f"{seconds.mean():,.0f}" if rows is not files["experiment"] else "",
+            "seconds": f"{seconds.mean():,.0f}" if file != "experiment" else "",
             **{title: f"{100 * found[column].mean():.0f}" for column, title in SHOWN.items()},
             "perplexity": f"{found['perplexity'].mean():.0f}",
             "minus GRPO": " ".join(f"{gain:+.0f}" for gain in gains.dropna())

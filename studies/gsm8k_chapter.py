@@ -6,6 +6,8 @@ from textwrap import fill
 
 import numpy as np
 import pandas as pd
+from gsm8k_questions import BEST
+from gsm8k_table import UNTRAINED as BASE
 from gsm8k_table import Arm, Rows, answers, arm_of
 
 from rfs.evaluation.paired import paired
@@ -13,7 +15,7 @@ from rfs.files.tables import read_table
 
 HERE = Path(__file__).resolve().parent
 STUDENT = "qwen2.5-coder-0.5b-instruct-q4_k_m"
-UNTRAINED = "base, four examples, no template"
+UNTRAINED = f"{BASE}{BEST}"
 GRPO = {"model": STUDENT, "arm": "grpo", "lr": "0.0001"}
 WIDTH = 76  # characters of a line
 SHOWN = {  # columns, and what the chapter's table calls them
@@ -63,6 +65,11 @@ def in_order(rows: Rows) -> list[dict[str, str]]:
     return sorted(rows, key=lambda row: row["seed"])
 
 
+def beginning(text: str, longest: int) -> str:
+    """At most so many characters, with dots where more follow."""
+    return f"{text[:longest]}{' ...' * (len(text) > longest)}"
+
+
 def show_differences(seed: int, longest: int = 420) -> None:
     """Of twenty test problems, chosen at random, those that the model solves only before or only
     after its training with this seed: both answers."""
@@ -77,7 +84,6 @@ def show_differences(seed: int, longest: int = 420) -> None:
         print(fill(f"{problem['problem']} ({problem['answer']})", WIDTH))
         for name, answer in said.items():
             mark = "correct" if answer["correct"] else "incorrect"
-            text = answer["text"]
-            shown = f"- {name}, {mark}: {text[:longest]}{' ...' * (len(text) > longest)}"
+            shown = f"- {name}, {mark}: {beginning(answer['text'], longest)}"
             print(fill(shown, WIDTH, subsequent_indent="  "))
         print()

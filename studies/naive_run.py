@@ -20,6 +20,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))
 from ch07_pictures import joint_curves  # noqa: E402
 from gsm8k import curve_of  # noqa: E402
+from gsm8k_chapter import GRPO, WIDTH, beginning, with_values  # noqa: E402
+from gsm8k_table import CHOOSING  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from tyro.conf import Positional  # noqa: E402
 
@@ -29,7 +31,7 @@ from rfs.commands.cli import run_script  # noqa: E402
 from rfs.files.tables import read_table, write_table  # noqa: E402
 
 CURVES, ANSWERS = HERE / "naive_run.csv", HERE / "naive_run_answers.json"
-REPAIRED = {"arm": "grpo", "seed": "3", "lr": "0.0001"}
+REPAIRED = GRPO | {"seed": CHOOSING}
 SHOWN = {
     "reward": "reward (share of correct rollouts)",
     "mixed": "groups with a signal (share)",
@@ -72,23 +74,20 @@ def show_answers(count: int = 2) -> None:
         for one in answers[:count]:
             print(wrapped(f"step {step}: {one['problem']} ({one['answer']})"))
             end = "" if one["ended"] else "   <- the length limit"
-            text = one["text"].strip()
-            print(wrapped(f"{text[:LONGEST]}{' ...' * (len(text) > LONGEST)}"))
+            print(wrapped(beginning(one["text"].strip(), LONGEST)))
             print(f"reward {one['reward']:.2f}{end}\n")
 
 
-def wrapped(text: str, width: int = 76) -> str:
+def wrapped(text: str) -> str:
     """Each line on its own, in as many as it needs."""
-    return "\n".join(fill(line, width) for line in text.splitlines())
+    return "\n".join(fill(line, WIDTH) for line in text.splitlines())
 
 
 def drawn() -> Figure:
     """The first steps of the repaired run, and as many of this one."""
     naive = numbers(read_table(CURVES))
-    repaired = [
-        row for row in read_table(HERE / "gsm8k_curves.csv") if REPAIRED.items() <= row.items()
-    ]
-    runs = {"repaired": numbers(repaired)[: len(naive)], "naive": naive}
+    repaired = numbers(with_values(read_table(HERE / "gsm8k_curves.csv"), REPAIRED))
+    runs = {"repaired": repaired[: len(naive)], "naive": naive}
     return joint_curves(runs, SHOWN)
 
 
