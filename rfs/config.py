@@ -46,6 +46,11 @@ AnyConfig = TypeVar("AnyConfig", bound="DataclassInstance")
 PLACE = Mark("where a run is and how it is started, which says nothing about what it does")
 EVALUATES = Needs("eval_every")
 
+# Layers that set fields; recipes, losses and games are layers, too (run/options.py).
+YOU = "you"  # on a command line or in Python
+EARLIER = "you, when the run began"
+FOLLOWS = "other settings"
+
 
 @dataclass
 class Run:
@@ -173,16 +178,25 @@ class Records:
 class RunConfig(Records, Scale, TrainConfig, Problems, Run):
     """Every choice of a training run."""
 
-    # The fields that were named, on a command line or in `configure`. If the object is created
-    # directly, nobody says so: then those that are not at their defaults.
-    given: frozenset[str] | None = field(default=None, repr=False, compare=False)
+    # The layer that set each field; the others are at their defaults. If the object is created
+    # directly, nobody says what was named: then what is not at its default is yours.
+    set_by: dict[str, str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.given is None:
-            own = [item for item in dataclasses.fields(self) if item.name != "given"]
+        if self.set_by is None:
+            own = [item for item in dataclasses.fields(self) if item.name != "set_by"]
             changed = [item.name for item in own if getattr(self, item.name) != default_of(item)]
-            self.given = frozenset(changed)
+            self.set_by = dict.fromkeys(changed, YOU)
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The fields that you named."""
+        return frozenset(name for name, layer in self.set_by.items() if layer == YOU)
+
+    def with_layer(self, layer: str, **values: Any) -> "RunConfig":
+        """A copy in which this layer has set these fields."""
+        return replaced(self, **values, set_by=self.set_by | dict.fromkeys(values, layer))
 
     @property
     def draws(self) -> bool:
@@ -236,8 +250,8 @@ def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
     for name in changes:
         if name not in names:
             raise unknown_name(f"field of {type(config).__name__}", name, names)
-    if isinstance(config, RunConfig):
-        changes = {"given": config.given | changes.keys()} | changes
+    if isinstance(config, RunConfig):  # unless another layer is named, you set them
+        changes = {"set_by": config.set_by | dict.fromkeys(changes, YOU)} | changes
     return dataclasses.replace(config, **changes)
 
 
@@ -249,14 +263,13 @@ def part_of(config: object, part: type[AnyConfig], **changes: Any) -> AnyConfig:
 
 def to_json(config: RunConfig) -> dict[str, Any]:
     values = dataclasses.asdict(config)
-    del values["given"]
+    del values["set_by"]
     return values
 
 
 def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> RunConfig:
     """The configuration of a saved run; keys that are not fields (versions, ...) are ignored."""
     kinds = get_type_hints(RunConfig)
-    del kinds["given"]
     known = {key: value for key, value in values.items() if key in kinds}
     for key, value in known.items():
         if not fits(value, kinds[key]):
@@ -264,7 +277,9 @@ def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> Run
                 f"{origin}: this version does not know {key} {value!r}; use the version "
                 "that wrote it, or correct the value"
             )
-    return RunConfig(**known, given=frozenset())  # what was given, was given to that run
+    layers = known.get("set_by") or {}
+    set_by = {name: EARLIER if layer == YOU else layer for name, layer in layers.items()}
+    return RunConfig(**(known | {"set_by": set_by}))
 
 
 def fits(value: Any, kind: Any) -> bool:

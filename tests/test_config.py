@@ -25,7 +25,7 @@ from rfs.run.options import configure
 def test_every_field_belongs_to_exactly_one_part():
     names = [field.name for part in PARTS for field in dataclasses.fields(part)]
     every = {field.name for field in dataclasses.fields(RunConfig)}
-    assert set(names) == every - {"given"}
+    assert set(names) == every - {"set_by"}
     assert len(set(names)) == len(names)
     config = RunConfig()
     assert all(isinstance(config, part) for part in PARTS)

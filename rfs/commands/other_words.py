@@ -99,7 +99,7 @@ def flags_of(kind: Any) -> dict[str, Any]:
     """The options of a dataclass, or of a function: name on the command line -> type."""
     hints = get_type_hints(kind)
     names = [item.name for item in fields(kind) if item.init] if is_dataclass(kind) else hints
-    none = {"given", "return", *decided_by(kind)}
+    none = {"set_by", "return", *decided_by(kind)}
     return {shown(name): hints[name] for name in names if name not in none}
 
 

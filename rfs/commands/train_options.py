@@ -14,7 +14,7 @@ from reasoning_from_scratch.recipes import LossFn
 from rfs.commands.cli import given_in
 from rfs.commands.other_words import decided_by, flags_of, in_our_words
 from rfs.commands.reading import read
-from rfs.config import PARTS, RunConfig, default_of, part_of
+from rfs.config import PARTS, YOU, RunConfig, default_of, part_of
 from rfs.files.models import check_model_name
 from rfs.run.option_checks import check_loss_fn, check_void
 from rfs.run.options import configure, resolved, resumed_config
@@ -45,7 +45,9 @@ class TrainOptions(RunConfig):
         """The options that a command line describes."""
         argv = in_our_words(argv, flags_of(cls), decided_by(cls))
         options = read(cls, argv, prog=prog, about=about, default=cls.unless_given(argv))
-        options = replace(options, given=frozenset(given_in(argv) & {*vars(RunConfig())}))
+        named = given_in(argv) & {*vars(RunConfig())}
+        others = {name: layer for name, layer in options.set_by.items() if layer != YOU}
+        options = replace(options, set_by=others | dict.fromkeys(named, YOU))
         check_loss_fn(options.loss_fn, options)
         if options.resume:
             options.check_resumed(options.resume)
@@ -70,7 +72,7 @@ class TrainOptions(RunConfig):
         """The defaults that differ from those of `rfs train`."""
         usual = vars(RunConfig())
         own = {item.name: default_of(item) for item in fields(cls) if item.name in usual}
-        return {k: v for k, v in own.items() if k != "given" and v != usual[k]}
+        return {k: v for k, v in own.items() if k != "set_by" and v != usual[k]}
 
     def check_resumed(self, run: str) -> None:
         """Refuse what cannot be given to a run that is resumed."""

@@ -72,7 +72,7 @@ def run_page(folder: str | Path) -> str:
         picked=_best_and_worst(last_train_rollouts(run, RECENT_STEPS)),
         times=_times(run.metrics),
         chosen=not_default(run.config),
-        config=_flat(run.config),
+        config=_flat({name: v for name, v in run.config.items() if name != "set_by"}),
         steps=_listed_steps(run),
         step_columns=[name for name, *_ in _measured(run)],
         text_limit=SHOWN_TEXT,

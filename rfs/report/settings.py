@@ -9,12 +9,14 @@ DEFAULTS = {name: v for name, v in to_json(RunConfig()).items() if name not in P
 OPEN = (None, "auto")  # defaults that the model, the problems or the machine fill in
 
 
-def not_default(config: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Name, value and default. Settings with an open default come last, and only if they are on."""
+def not_default(config: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Name, value, who set it, and default. Settings with an open default come last, and only if
+    they are on."""
+    set_by = config.get("set_by", {})
     changed = [name for name in DEFAULTS if config.get(name, DEFAULTS[name]) != DEFAULTS[name]]
     names = sorted(changed, key=lambda name: DEFAULTS[name] in OPEN)
     return [
-        (name, in_words(config[name]), in_words(DEFAULTS[name]))
+        (name, in_words(config[name]), set_by.get(name, ""), in_words(DEFAULTS[name]))
         for name in names
         if config[name] or DEFAULTS[name] not in OPEN
     ]

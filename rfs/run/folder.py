@@ -129,7 +129,8 @@ class RunFolder:
             sweep(self.path)
             self.open_log()
             write_whole(self.path / "code.diff", code_diff())
-            self.write_config(to_json(config) | {"start": start or {}, "versions": versions()})
+            notes = {"set_by": config.set_by, "start": start or {}, "versions": versions()}
+            self.write_config(to_json(config) | notes)
             self.rewind(0, config.steps)
 
     def reopen(self) -> None:
@@ -210,7 +211,8 @@ class RunFolder:
         """Keep the first configuration; append what this resumption changes."""
         after, changed = to_json(config), self.changes(config)
         values = self.first_values()
-        unknown = sorted(set(values) - set(after) - FORMER - {"start", "versions", "resumed"})
+        notes = {"set_by", "start", "versions", "resumed"}
+        unknown = sorted(set(values) - set(after) - FORMER - notes)
         if unknown:
             log.warning("config.json: ignoring %s, unknown to this version", ", ".join(unknown))
         before = to_json(self.read_config())
@@ -218,7 +220,11 @@ class RunFolder:
         if now:
             log.info("from here on: %s", ", ".join(now))
         values.setdefault("resumed", []).append(
-            {"step": step, "changed": changed, "versions": versions()}
+            {
+                "step": step,
+                "changed": changed | {"set_by": config.set_by},
+                "versions": versions(),
+            }
         )
         self.write_config(values)
 

@@ -25,7 +25,7 @@ RL_TAGS = "reinforcement-learning, rlvr, "
 OPTIONS = "recipe model problems steps problems_per_step rollouts max_new_tokens lr seed".split()
 # What a run records and where, and how much fits into memory: it changes no weights.
 ELSEWHERE = {item.name for item in fields(Records)} | {*PLACES}
-ELSEWHERE |= {"smoke", "micro_batch_tokens", "given"}
+ELSEWHERE |= {"smoke", "micro_batch_tokens", "set_by"}
 
 
 def model_card(

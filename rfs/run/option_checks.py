@@ -31,7 +31,7 @@ def check_kinds(config: RunConfig) -> None:
     """Check the types: in Python a field can be set to anything."""
     for name, kind in get_type_hints(type(config)).items():
         value = getattr(config, name)
-        if name == "given" or fits(value, kind):
+        if name == "set_by" or fits(value, kind):
             continue
         if words := literals(kind):
             raise unknown_name(flag(name), value, words)

@@ -1,4 +1,4 @@
-"""How a configuration is made.
+"""How a configuration is made, in layers. Each field remembers the layer that set it.
 
     configure("dapo", steps=50)     the defaults, then what the recipe changes, then what you change
     resolved(config)                checked, and with a value wherever one was left open
@@ -7,7 +7,7 @@
 option_checks.py refuses what cannot work.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from reasoning_from_scratch.problem_sets import GUESS
 from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.text import expanded, read_values
-from rfs.config import EVALUATES, RunConfig, replaced
+from rfs.config import EARLIER, EVALUATES, FOLLOWS, YOU, RunConfig
 from rfs.files.saved_models import run_and_save
 from rfs.run.option_checks import (
     check,
@@ -62,9 +62,17 @@ SMOKE: dict[str, Any] = {
 def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: object) -> RunConfig:
     """The defaults, then what the recipe changes, then Tinker's loss, then what you change. A game
     brings along its problems and its player."""
-    chosen = {"recipe": recipe} | recipe_row(recipe).changes | loss_fn_changes(loss_fn) | changes
-    suits = GAMES.get(chosen.get("environment"), {})
-    config = replaced(RunConfig(), **(suits | chosen), given=frozenset(changes))
+    row, loss = recipe_row(recipe).changes, loss_fn_changes(loss_fn)
+    game = (row | loss | changes).get("environment")
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        (f"the game {game}", GAMES.get(game, {})),
+        (f"recipe {recipe}", {"recipe": recipe} | row),
+        (f"loss {loss_fn}", loss),
+        (YOU, changes),
+    ]
+    config = RunConfig()
+    for layer, values in layers:
+        config = config.with_layer(layer, **values)
     check_loss_fn(loss_fn, config)
     return config
 
@@ -87,13 +95,17 @@ def resumed_config(path: str | Path, **changes: object) -> RunConfig:
         )
     saved = folder.read_config()
     # What followed from the old settings follows from the new ones.
-    saved = replace(
-        saved, **{k: None for k, v in following(saved).items() if getattr(saved, k) == v}
-    )
     again = {"resume": str(path), "overwrite": False, "smoke": False}
-    config = replaced(saved, **(again | changes), given=frozenset(changes))
+    config = saved.with_layer(EARLIER, **(again | open_again(saved))).with_layer(YOU, **changes)
     check_void(config)
     return config
+
+
+def open_again(saved: RunConfig) -> dict[str, None]:
+    """The fields that other settings decided. A run of an earlier version does not say which."""
+    if saved.set_by:
+        return {name: None for name, layer in saved.set_by.items() if layer == FOLLOWS}
+    return {name: None for name, v in following(saved).items() if getattr(saved, name) == v}
 
 
 def preset(model: str) -> dict[str, Any]:
@@ -119,11 +131,11 @@ def resolved(config: RunConfig) -> RunConfig:
     """A checked copy in which every open field has a value that follows from the given ones."""
     check_kinds(config)
     # Whoever gives None leaves it open.
-    given = frozenset(name for name in config.given if getattr(config, name) is not None)
-    config = replace(config, given=given)
+    named = {k: layer for k, layer in config.set_by.items() if getattr(config, k) is not None}
+    config = replace(config, set_by=named)
     values = preset(config.model) | GAMES.get(config.environment, {})
     if config.data_path and config.problems is None:  # a file alone is the problem set
-        config = replace(config, problems=config.data_path, data_path=None)
+        config = config.with_layer(YOU, problems=config.data_path, data_path=None)
     # Held-out problems of another task would measure nothing.
     if config.eval_problems is None:  # this may have to ask the hub
         values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
@@ -132,18 +144,18 @@ def resolved(config: RunConfig) -> RunConfig:
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     # If options say how to evaluate but not when: at the start and at the end.
-    evaluates = given & {*marked(RunConfig, EVALUATES)}
+    evaluates = config.given & {*marked(RunConfig, EVALUATES)}
     values = values | {"eval_every": config.steps if evaluates else 0}
-    config = filled(config, values)
-    if "overlong_penalty" not in given:  # a recipe does not know this model's limit
-        config = at_most(config, overlong_penalty=config.max_new_tokens)
+    config = filled(config, "the model and the problems", values)
+    if "overlong_penalty" not in config.given:  # a recipe does not know this model's limit
+        config = at_most(config, "the longest answer", overlong_penalty=config.max_new_tokens)
     check(config)
     if not config.resume:  # a resumed run's values were checked when it began
         check_void(config)
         check_recipe(config)
     if config.smoke:
-        config = at_most(config, **SMOKE)
-    return filled(config, following(config))
+        config = at_most(config, "smoke", **SMOKE)
+    return filled(config, FOLLOWS, following(config))
 
 
 def following(config: RunConfig) -> dict[str, Any]:
@@ -162,17 +174,17 @@ def lora_learning_rate(lr: float) -> float:
     return LORA_FACTOR * lr
 
 
-def filled(config: RunConfig, values: dict[str, Any]) -> RunConfig:
+def filled(config: RunConfig, layer: str, values: dict[str, Any]) -> RunConfig:
     """A copy with `values` where the configuration has None."""
-    return replace(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
+    still_open = {k: v for k, v in values.items() if getattr(config, k) is None and v is not None}
+    return config.with_layer(layer, **still_open)
 
 
-def at_most(config: RunConfig, **most: Any) -> RunConfig:
+def at_most(config: RunConfig, layer: str, **most: Any) -> RunConfig:
     """A copy with these fields capped; a field that is None gets its cap."""
-    values = {name: getattr(config, name) for name in most}
-    return replace(
-        config, **{k: v if values[k] is None else min(v, values[k]) for k, v in most.items()}
-    )
+    now = {name: getattr(config, name) for name in most}
+    above = {k: v for k, v in most.items() if now[k] is None or now[k] > v}
+    return config.with_layer(layer, **above)
 
 
 def check_recipe(config: RunConfig) -> None:

@@ -10,6 +10,7 @@ and compared.
 import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,7 +21,7 @@ from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.problems import PROMPTS, is_in_file
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.text import expanded
-from rfs.config import RunConfig, replaced
+from rfs.config import RunConfig
 from rfs.files.saved_models import which_weights
 from rfs.run.checkpoints import load_trainer_state
 from rfs.run.folder import RunFolder, log
@@ -174,20 +175,16 @@ def with_whole_files(config: RunConfig) -> RunConfig:
     full_name |= dict.fromkeys(files, absolute)
     given = {name: value for name in full_name if (value := getattr(config, name))}
     own = {name: getattr(config, name) for name in ("advantage", "objective")}
-    return replaced(
-        config,
-        **{
-            name: list(map(full_name[name], value))
-            if isinstance(value, list)
-            else full_name[name](value)
-            for name, value in given.items()
-        },
-        **{
-            name: FunctionFromFile(absolute(value))
-            for name, value in own.items()
-            if is_in_file(value)
-        },
-    )
+    whole: dict[str, Any] = {
+        name: list(map(full_name[name], value))
+        if isinstance(value, list)
+        else full_name[name](value)
+        for name, value in given.items()
+    }
+    for name, value in own.items():
+        if is_in_file(value):
+            whole[name] = FunctionFromFile(absolute(value))
+    return replace(config, **whole)
 
 
 def with_whole_paths(config: RunConfig) -> RunConfig:
@@ -200,5 +197,5 @@ def with_whole_paths(config: RunConfig) -> RunConfig:
         changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
     if config.kl_reference and not is_name(config.kl_reference):
         changes["kl_reference"] = which_weights(config.kl_reference, log.info)
-    whole = {name: str(expanded(path).resolve()) for name, path in changes.items()}
-    return replaced(config, **whole)
+    whole: dict[str, Any] = {k: str(expanded(path).resolve()) for k, path in changes.items()}
+    return replace(config, **whole)

@@ -120,7 +120,8 @@ def test_a_key_of_a_newer_version_is_told_and_left_out(runs, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("objective", "ppo9"), ("steps", "ten"), ("lr", [1]), ("save_every", 2.5)]
+    ("key", "value"),
+    [("objective", "ppo9"), ("steps", "ten"), ("lr", [1]), ("save_every", 2.5), ("set_by", 3)],
 )
 def test_a_value_of_a_newer_version_is_refused(runs, tmp_path, key, value):
     """Without it the run would be another one."""

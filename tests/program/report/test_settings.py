@@ -2,7 +2,7 @@
 
 from rfs.config import RunConfig, to_json
 from rfs.report.settings import not_default
-from rfs.run.options import configure
+from rfs.run.options import configure, resolved
 
 
 def test_a_run_at_the_defaults_has_none():
@@ -10,10 +10,14 @@ def test_a_run_at_the_defaults_has_none():
     assert not_default({}) == []
 
 
-def test_what_recipe_and_options_changed_is_listed_beside_the_default():
-    config = to_json(configure("dr_grpo", lr=3e-5, reward_parts={"correct": 1.0, "format": 0.2}))
-    rows = {name: (here, default) for name, here, default in not_default(config)}
-    assert rows["recipe"] == ("dr_grpo", "grpo")
-    assert rows["lr"] == ("3e-05", "–")
-    assert rows["reward_parts"] == ("correct 1, format 0.2", "correct 1")
+def test_what_is_not_the_default_is_listed_with_who_set_it():
+    parts = {"correct": 1.0, "format": 0.2}
+    config = resolved(configure("dr_grpo", lr=3e-5, reward_parts=parts))
+    rows = {name: of for name, *of in not_default(to_json(config) | {"set_by": config.set_by})}
+    assert rows["recipe"] == ["dr_grpo", "recipe dr_grpo", "grpo"]
+    assert rows["advantage"] == ["mean", "recipe dr_grpo", "zscore"]
+    assert rows["lr"] == ["3e-05", "you", "–"]
+    assert rows["reward_parts"] == ["correct 1, format 0.2", "you", "correct 1"]
+    assert rows["problems"] == ["tiny", "the model and the problems", "–"]
+    assert rows["length_constant"][1] == "other settings"
     assert "temperature" not in rows

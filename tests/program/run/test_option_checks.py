@@ -218,7 +218,7 @@ def test_two_runs_of_the_defaults_do_not_differ(place, plain, tmp_path):
 def test_every_field_is_in_one_of_the_tables():
     tables = [*NO_RESULT, *ALONE, *REFUSED]
     every = {field.name for field in dataclasses.fields(RunConfig)}
-    assert sorted(tables) == sorted(every - {"given"})
+    assert sorted(tables) == sorted(every - {"set_by"})
     assert TOGETHER.keys() <= REFUSED.keys()
 
 

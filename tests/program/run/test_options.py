@@ -52,6 +52,41 @@ def test_an_evaluation_is_asked_for_with_the_default_number_too():
     assert read.given == set() and resolved(read) == read
 
 
+LAYERS = [
+    (dict(recipe="dapo"), "clip_high", "recipe dapo"),
+    (dict(recipe="dapo", clip_high=1.3, epochs=2), "clip_high", "you"),
+    (dict(recipe="dapo", clip_high=1.28, epochs=2), "clip_high", "you"),  # the same value
+    (dict(recipe="dapo", max_new_tokens=8), "overlong_penalty", "the longest answer"),
+    (dict(loss_fn="ppo"), "aggregate", "loss ppo"),
+    (dict(environment="guess"), "problems", "the game guess"),
+    (dict(environment="guess", problems="tiny"), "problems", "you"),
+    (dict(), "lr", "the model and the problems"),
+    (dict(lr=None), "lr", "the model and the problems"),
+    (dict(aggregate="constant"), "length_constant", "other settings"),
+    (dict(aggregate="constant", length_constant=7.0), "length_constant", "you"),
+    (dict(steps=50, smoke=True), "steps", "smoke"),
+    (dict(), "temperature", None),
+]
+
+
+@pytest.mark.parametrize("asked, name, layer", LAYERS)
+def test_each_field_knows_which_layer_set_it(asked, name, layer):
+    assert resolved(configure(**asked)).set_by.get(name) == layer
+
+
+def test_a_run_remembers_who_set_what_and_what_followed_follows_again(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    asked = dict(aggregate="constant", max_new_tokens=100, truncate_importance=2.0)
+    first = resolved(configure("grpo", **asked, sampling_weights="int8"))
+    assert (first.length_constant, first.set_by["truncate_importance"]) == (100.0, "you")
+    folder.create(replaced(first, log_path=str(folder.path)))
+    folder.close()
+    again = resolved(resumed_config(folder.path, max_new_tokens=50, sampling_weights="same"))
+    assert again.length_constant == 50.0 and again.truncate_importance == 2.0
+    assert again.set_by["max_new_tokens"] == "you"
+    assert again.set_by["truncate_importance"] == "you, when the run began"
+
+
 @pytest.mark.parametrize("model", ["tiny", "base"])
 @pytest.mark.parametrize(
     "problems, test_set",
