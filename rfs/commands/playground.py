@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from reasoning_from_scratch.errors import UserError
@@ -29,7 +28,7 @@ from reasoning_from_scratch.tokenizer import stop_ids_of
 from rfs.commands.options import PlaygroundOptions
 from rfs.files.models import load_model_and_tokenizer
 from rfs.files.saved_models import read_index, run_and_save
-from rfs.report.pages import asset, page_style
+from rfs.report.pages import asset, page_style, templates
 from rfs.run.options import configure
 from rfs.tasks.problem_sets import load_problems
 
@@ -269,14 +268,8 @@ def filled_page(data: dict, weights: list[str], book: str) -> str:
     players = any("game" in model for model in data["models"])
     page_script, worker_script = scripts(players)
     digest = base64.b64encode(hashlib.sha256(page_script.encode()).digest()).decode()
-    environment = Environment(
-        loader=PackageLoader("rfs", "playground"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html").render(
+    page = templates("rfs", "playground").get_template("page.html")
+    return page.render(
         policy=(
             f"default-src 'none'; script-src 'sha256-{digest}' 'wasm-unsafe-eval' blob:; "
             "worker-src blob:; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "

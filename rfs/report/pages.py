@@ -21,9 +21,10 @@ def _show(value):
 
 
 @functools.cache
-def _environment() -> Environment:
+def templates(package: str, folder: str = "templates") -> Environment:
+    """The templates in a package's folder, with the filters and the style that all pages share."""
     environment = Environment(
-        loader=PackageLoader("rfs.report"),
+        loader=PackageLoader(package, folder),
         autoescape=True,
         finalize=_show,
         undefined=StrictUndefined,
@@ -32,7 +33,7 @@ def _environment() -> Environment:
     )
     unbroken = {"percent": lambda share: percent(share).replace(" ", "\u00a0")}
     environment.filters |= {"shorten": shorten, "token_name": token_name, **unbroken}
-    environment.globals["percent_range"] = percent_range
+    environment.globals |= {"percent_range": percent_range, "style": Markup(page_style())}
     return environment
 
 
@@ -64,10 +65,9 @@ def render(template: str, script: str, **values) -> str:
     """A self-contained page: style and script are written into it."""
     code = asset("percent.js") + asset(script)
     return (
-        _environment()
+        templates("rfs.report")
         .get_template(template)
         .render(
-            style=Markup(page_style()),
             script=Markup(code),
             policy=content_policy(code),
             **values,

@@ -20,7 +20,7 @@ from rfs.serve.models import Trained
 from rfs.serve.openai import OpenAI
 from rfs.serve.promises import result_of
 from rfs.serve.tinker import Tinker, path_of
-from rfs.serve.watch import at, call_values, environment
+from rfs.serve.watch import at, call_values, page_of
 
 
 def answered(asked: Asked, rollouts: Sequence[Rollout]) -> dict:
@@ -133,4 +133,4 @@ class Page:
     def shown(self, template: str, request: Request, **values) -> Response:
         given = request.query_params.get("key")
         key = Markup("?key={}").format(quote(given, safe="")) if given else ""
-        return HTMLResponse(environment().get_template(template).render(key=key, **values))
+        return HTMLResponse(page_of(template, key=key, **values))

@@ -1,13 +1,12 @@
 """The last forward_backward calls of each model, and how they are shown."""
 
-import functools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from reasoning_from_scratch.policy import batch_loss
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.text import visible
-from rfs.report.pages import page_style, write_unsynced
+from rfs.report.pages import templates, write_unsynced
 from rfs.report.tokens import TokenTexts
 from rfs.serve.data import INPUTS, STANDS_IN
 from rfs.serve.messages import LossRequest
@@ -94,7 +93,7 @@ class Watch:
             return
         number, call = calls[-1]
         values = call_values(trained, number, call, trained.policy.logprobs(call.rollouts))
-        page = environment().get_template("call.html").render(key="", linked=False, **values)
+        page = page_of("call.html", key="", linked=False, **values)
         write_unsynced(trained.folder / f"train_iteration_{step:06d}.html", page)
 
 
@@ -111,18 +110,8 @@ def loss_at(rollouts: Sequence[Rollout], logprobs: Sequence[torch.Tensor], loss)
     return total
 
 
-@functools.cache
-def environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("rfs.serve"),
-        autoescape=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.globals["style"] = Markup(page_style())
-    return made
+def page_of(template: str, **values: Any) -> str:
+    return templates("rfs.serve").get_template(template).render(**values)
 
 
 def at(seconds: float) -> str:
