@@ -154,7 +154,7 @@ class Options:
     """Give the rivals this many processor-seconds (default: those of grpo with the same model and
     seed)."""
     eval_every: int = 25
-    """Ask the problems that were held back every this many steps."""
+    """Ask the problems that were held out every this many steps."""
     micro_batch_tokens: int = 4096
     """Train on this many tokens at a time; a quarter of them needs half of the memory, but the four
     examples before each problem are then computed more often."""
@@ -177,7 +177,7 @@ def problems() -> Iterator[dict]:
 
 
 def test_problems() -> Iterator[dict]:
-    """What a run evaluates on: not the test set, but what was held back of the training set."""
+    """What a run evaluates on: not the test set, but what was held out of the training set."""
     return questions.as_rows(split()[1])
 
 

@@ -24,8 +24,8 @@ SHOWN = {  # columns, and what the chapter's table calls them
     "test_correct_in_box": "test: correct, of those with a box",
     "test_cut_off": "test: cut off at 200 tokens",
     "test_tokens": "test: tokens per answer",
-    "sampled": "held back: correct, temperature 1",
-    "pass@8": "held back: one of eight correct",
+    "sampled": "held out: correct, temperature 1",
+    "pass@8": "held out: one of eight correct",
 }
 
 

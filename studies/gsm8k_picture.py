@@ -17,7 +17,7 @@ PANELS = {
 
 def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     """A line for each run of the first model. Dots are its accuracy with greedy decoding on the
-    200 problems that were held back."""
+    200 problems that were held out."""
     import matplotlib.pyplot as plt
 
     rows = [row for row in rows if row["model"] == rows[0]["model"]]

@@ -20,7 +20,7 @@ AFTER = "\n\n"  # what follows an example in the prompt, and so an answer that i
 
 @cache
 def split() -> tuple[list[Problem], list[Problem], list[Problem]]:
-    """GSM8K's training set as (shown in the prompt, held back, to train on)."""
+    """GSM8K's training set as (shown in the prompt, held out, to train on)."""
     every = load_problems("gsm8k")
     shown, rest = every[:SHOWN], every[SHOWN:]
     random.Random("held back").shuffle(rest)

@@ -25,7 +25,7 @@ Rows = Sequence[dict[str, str]]
 
 def table(rows: Rows, problems: Rows) -> str:
     """In Markdown: what the CSV files hold. Models that were not asked the test set show what they
-    do on the problems that were held back, marked with *."""
+    do on the problems that were held out, marked with *."""
     lines = []
     for model in dict.fromkeys(row["model"] for row in rows):
         mine = [row for row in rows if row["model"] == model]
@@ -46,7 +46,7 @@ PROMPTS = (
 
 
 def prompt_table(rows: Rows) -> str:
-    """The untrained model on the problems that were held back: by this the prompt is chosen."""
+    """The untrained model on the problems that were held out: by this the prompt is chosen."""
     lines = [
         [
             row["model"],

@@ -65,7 +65,7 @@ class Options:
     micro_batch_tokens: int = 4096
     """Train on this many tokens at a time; a quarter of them needs half of the memory."""
     held_back: bool = False
-    """Ask the held-back problems, not MATH-500: to choose prompt and learning rate."""
+    """Ask the held-out problems, not MATH-500: to choose prompt and learning rate."""
 
 
 def main(options: Options) -> None:
@@ -82,7 +82,7 @@ def main(options: Options) -> None:
 
 
 def split(name: str) -> tuple[list[Problem], list[Problem]]:
-    """The training problems of the easier levels as (held back, to train on)."""
+    """The training problems of the easier levels as (held out, to train on)."""
     easier = [one for one in load_problems(name) if one.level in TRAINED_LEVELS]
     random.Random("held back").shuffle(easier)
     return easier[:HELD_BACK], easier[HELD_BACK:]
@@ -110,7 +110,7 @@ def measured(
 ) -> None:
     """Answers the problems, and writes a row for each level."""
     some = split(options.problems)[0] if options.held_back else load_problems("math-500")
-    asked = "held back" if options.held_back else "MATH-500"
+    asked = "held out" if options.held_back else "MATH-500"
     this = {"model": Path(options.model).name, "prompt": options.prompt, "set": asked, **this}
     this["lr"] = f"{options.lr:g}" if this["seed"] else ""
     prompt = prompt_in(folder.parent, options.prompt)

@@ -31,7 +31,7 @@ from rfs.own_policy import Policy
 sys.path.append(str(Path(__file__).resolve().parent))
 from real_model import perplexity  # noqa: E402
 
-SAMPLED_HELD_BACK = 50  # held-back problems that are answered eight times
+SAMPLED_HELD_BACK = 50  # held-out problems that are answered eight times
 SIXTEEN = 200  # test problems that are answered sixteen times
 TO_READ = 20  # test problems whose answers are kept to read
 # What no arm trains on: the set, and the longest answer in tokens. gsm_symbolic makes its problems
