@@ -9,6 +9,10 @@ from importlib import import_module
 os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
+# Linux hands out memory in pages of 4 kB. Large tensors ask for pages of 2 MB: to sample a token
+# means to walk through all weights, and each page that is new to the processor costs it a pause.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
 __version__ = "0.2.0"
 
 # The book author's package, `reasoning-from-scratch`, has the same import name but no such line:

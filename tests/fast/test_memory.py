@@ -1,7 +1,9 @@
-"""Memory that tensors free stays with the process, and is given back where it is counted."""
+"""Large tensors get large pages. Memory that tensors free stays with the process, and is given back
+where it is counted."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +36,20 @@ def test_freed_memory_is_used_again_and_given_back_before_it_is_counted():
     # Where the system gives pages of 2 MiB, there are fewer of them. One of the eight may be anew.
     assert kept < anew / 4
     assert given_back > 60e6
+
+
+LARGE_PAGES = """
+import reasoning_from_scratch, torch
+weights = torch.ones(2**26, dtype=torch.uint8)
+print(next(line for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHuge")))
+"""
+OFFER = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(not OFFER.exists(), reason="this system has no large pages to ask for")
+def test_a_large_tensor_has_large_pages():
+    if "[never]" in OFFER.read_text():
+        pytest.skip("this system gives no large pages")
+    job = [sys.executable, "-c", LARGE_PAGES]
+    said = subprocess.run(job, capture_output=True, text=True, check=True).stdout
+    assert int(said.split()[1]) > 2**15  # kB: half of the 64 MB, at least
