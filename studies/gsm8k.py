@@ -9,6 +9,7 @@
     base           the untrained model under five prompts, greedy and sampled: the line to beat
     grpo           reinforcement learning: 1 for the correct number in the box
     grpo-falling   the same with a learning rate that falls to 0 in equal steps
+    dr-grpo        the same with Dr. GRPO's averages, which do not spare long incorrect answers
     format         the same as grpo, rewarded for any box: what the format alone brings
     half-trained   the same as grpo, trained on the four of each eight answers that differ most
     int8-rollouts  the same as grpo, sampled with weights in 8 bits
@@ -83,6 +84,7 @@ from measuring import TRANSFER, Measured, check_sets, keep_answers, keep_problem
 CHANGES: dict[str, dict[str, Any]] = {
     "grpo": {},
     "grpo-falling": {"lr_schedule": "linear"},
+    "dr-grpo": {"recipe": "dr_grpo"},
     "format": {"reward": f"{HERE}:any_box"},
     "half-trained": {"train_rollouts": 4},
     "int8-rollouts": {"sampling_weights": "int8"},
@@ -91,6 +93,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 RATES = {
     "grpo": (1e-4, 5e-5, 2e-4),
     "grpo-falling": (1e-4, 2e-4),
+    "dr-grpo": (1e-4, 2e-4),
     "format": (1e-4,),
     "half-trained": (1e-4,),
     "int8-rollouts": (1e-4,),

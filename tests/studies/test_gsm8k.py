@@ -132,6 +132,7 @@ def test_each_run_of_rollouts_keeps_its_curve(all_arms):
     assert set(steps) == {
         "grpo",
         "grpo-falling",
+        "dr-grpo",
         "format",
         "half-trained",
         "int8-rollouts",
