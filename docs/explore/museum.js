@@ -27,8 +27,8 @@ const MUSEUM = {
    "truth": "b",
    "repair": "max_new_tokens = 24, repaired to max_new_tokens = 160",
    "seen": [
-    "The limit was 24 tokens. A solution of three lines needs about twice that, so it never reaches its box and is never rewarded. What does get rewarded are guesses, now and then, and solutions of a single line. These one-line solutions teach the model to write steps, on every problem. So more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. Beside an alarm rfs train prints its usual cause, here a limit that is too small, and this time that is the cause.",
-    "If you look only at the reward, you search for the fault in the model. It is in the configuration, and the answers show it at a glance."
+    "The limit was 24 tokens. A solution of three lines needs about twice as much, so it never reaches its box and is never rewarded. The rewarded answers are a guess now and then, and solutions of a single line. These one-line solutions teach the model to write steps on every problem. As a result more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. With an alarm rfs train prints its usual cause. For this alarm that is a limit that is too small, and this time the usual cause is the true one.",
+    "If you look only at the reward, you search for the fault in the model. The fault is in the configuration, and the answers show it at a glance."
    ],
    "sick": {
     "curves": {
@@ -112,8 +112,8 @@ const MUSEUM = {
    "truth": "d",
    "repair": "reward = museum.py:brief_reward, repaired to reward = None",
    "seen": [
-    "Somebody wanted short answers and subtracted a sixtieth of a reward point for each character. On most problems full solution steps then cost more than the reward for a correct answer, so a bare box is the safe choice. Nobody told the model; it found out. The reward rises a little while correct answers become rare: this is reward hacking, and the curve of the reward does not show it.",
-    "No alarm went off. reward_without_accuracy compares the reward with held-out accuracy, and this run measured none. Greedy accuracy would not have fallen anyway, since tiny-base guesses from the start. If a part of the reward does not depend on correctness, draw it as a separate curve."
+    "Somebody wanted short answers and subtracted a sixtieth of a reward point for each character. On most problems full solution steps then cost more than the reward for a correct answer, so a bare box is the safe choice. Nobody told the model; it found out. The reward rises a little while correct answers become rare. This is reward hacking, and the curve of the reward does not show it.",
+    "No alarm went off. The alarm for this case, reward_without_accuracy, compares the reward with held-out accuracy, and this run did not measure any. Greedy accuracy would not have fallen anyway, since with greedy decoding tiny-base guesses from the start. If a part of the reward does not depend on correctness, draw it as a separate curve."
    ],
    "sick": {
     "curves": {
@@ -181,7 +181,7 @@ const MUSEUM = {
    }
   },
   "3": {
-   "lead": "The same limit as everywhere, 160 tokens, and the usual reward: 1 for a correct answer.",
+   "lead": "This run has the usual limit, 160 tokens, and the usual reward: 1 for a correct answer.",
    "choices": {
     "a": "Answers run into the length limit.",
     "b": "The entropy has collapsed.",
@@ -197,8 +197,8 @@ const MUSEUM = {
    "truth": "c",
    "repair": "top_p = 0.6, repaired to top_p = 1.0",
    "seen": [
-    "The sampler drew with top-p 0.6. At the first token of an answer, that leaves only the token that starts a guess, because three answers in four are guesses. So all rollouts of a group were guesses, mostly the same one. Hardly any group had a signal, and hardly any update was made. What is never sampled is never rewarded.",
-    "Two alarms went off. sampler_gap went off at the first step, with both seeds: the trainer computed log-probabilities under the whole distribution, so sampler and trainer were two different policies. no_signal went off after ten steps without a signal, with one of the two seeds. Its usual cause, problems that are too hard, is not the cause here. With keep_sampling_mask, the default where top-p cuts, the first alarm would be silent, and the run would learn just as little."
+    "The sampler drew with top-p 0.6. At the first token of an answer, that leaves only the token that starts a guess, because three answers in four are guesses. All rollouts of a group were therefore guesses, mostly the same guess. Hardly any group had a signal, and the model hardly changed. What is never sampled is never rewarded.",
+    "Two alarms went off. sampler_gap went off at the first step, with both seeds: the trainer computed log-probabilities under the whole distribution, so sampler and trainer were two different policies. no_signal went off after ten steps without a signal, with one of the two seeds. The usual cause of no_signal, problems that are too hard, is not the cause here. By default, a run that samples with top-p remembers which tokens were cut and computes its log-probabilities among the others (keep_sampling_mask). With this default the first alarm would be silent, and the run would learn just as little."
    ],
    "sick": {
     "curves": {
@@ -266,7 +266,7 @@ const MUSEUM = {
    }
   },
   "4": {
-   "lead": "A promising start.",
+   "lead": "This run has a promising start.",
    "choices": {
     "a": "Rollouts are used after the policy has moved away from them.",
     "b": "Nothing is learned: the learning rate is too low.",
@@ -282,8 +282,8 @@ const MUSEUM = {
    "truth": "a",
    "repair": "objective = reinforce, repaired to objective = ppo",
    "seen": [
-    "Four updates per batch, and an objective without a ratio: advantage times log-probability, as if each pass had fresh rollouts. The repaired run makes as many updates at the same learning rate, with the clipped ratio. Both begin alike. Then the run without the ratio keeps pushing where the clip would have stopped, and loses half of what it had gained.",
-    "No alarm exists for this failure. The largest ratio, which the log calls optim/ratio_max, would have shown it. So would a look at how far a policy moves per batch (section 7.3)."
+    "The run made four updates per batch with an objective that has no ratio: advantage times log-probability, as if each pass had fresh rollouts. The repaired run makes the same number of updates at the same learning rate, with the clipped ratio. Both begin alike. Then the run without the ratio keeps pushing where the clip would have stopped, and loses half of what it had gained.",
+    "No alarm exists for this failure. Two measurements would have shown it: the largest ratio, which the log calls optim/ratio_max, and how far the policy moves per batch (section 7.3)."
    ],
    "sick": {
     "curves": {
@@ -351,7 +351,7 @@ const MUSEUM = {
    }
   },
   "5": {
-   "lead": "Twenty steps, and the curves wander without going anywhere.",
+   "lead": "Over twenty steps the curves wander without going anywhere.",
    "choices": {
     "a": "The problems are too hard for this model.",
     "b": "The weights hardly move.",
@@ -367,8 +367,8 @@ const MUSEUM = {
    "truth": "b",
    "repair": "lr = 1e-06, repaired to lr = 0.0003",
    "seen": [
-    "The learning rate was 1e-6. That is a usual value for Qwen3-0.6B, and if you copy a command meant for that model, you get this run. Its reward goes up and down because some problems are easier than others, not because anything is learned. Seed 1 goes up and down in other places.",
-    "No alarm went off. hardly_moves looks at the size of an update relative to the weights, and that was not small enough; with a tenth of this learning rate it would have been. So try other learning rates. The next cell does, with one seed each: the first point is this room's run, and the others differ from it in nothing but the learning rate."
+    "The learning rate was 1e-6. That is a usual value for Qwen3-0.6B, and if you copy a command meant for that model, you get this run. Its reward goes up and down because some problems are easier than others, not because anything is learned. The other seed goes up and down in other places.",
+    "No alarm went off. The alarm hardly_moves looks at the size of an update relative to the weights. Here the updates were not small enough for it; with a tenth of this learning rate they would have been. What remains is to try other learning rates. The next cell tries four more, with one seed each. The first point is this room's run, and the others differ from it only in the learning rate."
    ],
    "sick": {
     "curves": {
@@ -452,8 +452,8 @@ const MUSEUM = {
    "truth": "a",
    "repair": "lr = 0.002, repaired to lr = 0.0003",
    "seen": [
-    "The learning rate was 2e-3, as in section 7.1. The run begins better than the repaired one, and ends with no correct answers. The alarm names a symptom, answers without end; its usual causes, a small limit or a reward for rambling, are not the cause here.",
-    "Rooms 5 and 6 are the same fault in opposite directions, and the repaired run is the same in both. Their learning rates differ by a factor of 2,000. As the sweep showed, only a small part of that range learns much in twenty steps."
+    "The learning rate was 2e-3, as in section 7.1. The run begins better than the repaired one, and ends with no correct answers. The alarm names a symptom, answers without end. The usual causes of that symptom, a small limit or a reward for rambling, do not apply here.",
+    "Rooms 5 and 6 have the same fault in opposite directions, and the repaired run is the same in both. The sick runs' learning rates differ by a factor of 2,000. As the sweep showed, only a small part of that range learns much in twenty steps."
    ],
    "sick": {
     "curves": {
@@ -521,7 +521,7 @@ const MUSEUM = {
    }
   },
   "7": {
-   "lead": "At last a run that ends with every test problem solved.",
+   "lead": "At last, here is a run that ends with every test problem solved.",
    "choices": {
     "a": "The reward does not require a correct answer.",
     "b": "The test problems are those of training.",
@@ -537,8 +537,8 @@ const MUSEUM = {
    "truth": "b",
    "repair": "eval_problems = museum.py:four_problems, repaired to eval_problems = tiny-test",
    "seen": [
-    "The test set was the training set: four problems, asked over and over. The repaired run differs only in its test set, which now has other problems. There the model gets to 77% in ten steps and falls back to 68%. It first learned to write solution steps, and then memorized these four problems. (How far it falls is luck: with two threads, which round their sums differently, it fell to 65%, and another seed went only from 81 to 80%.)",
-    "With a separate test set the alarm reward_without_accuracy goes off: it compares the reward with held-out accuracy. In the leaking run it had nothing to compare, because the two were the same. A leak is seldom this obvious. A test problem that differs from a training problem only in its numbers is a leak as well, and so is one that appears on a page of the pre-training text. The signs are a result that is too good, an entropy near 0, and few groups left with a signal after so few steps."
+    "The test set was the training set: four problems, asked over and over. The repaired run differs only in its test set, which now has other problems. On these the model gets to 77% in ten steps and falls back to 68%. It seems to have learned first to write solution steps, and then to have memorized the four training problems. How far it falls is luck. With two threads, which round their sums differently, it fell to 65%, and another seed went only from 81 to 80%.",
+    "With a separate test set the alarm reward_without_accuracy goes off: it compares the reward with held-out accuracy. In the leaking run the alarm had nothing to compare, because both came from the same problems. A leak is seldom this obvious. A test problem that differs from a training problem only in its numbers is a leak as well. The same holds for a problem that appears on a page of the pre-training text. The signs of a leak are a result that is too good, an entropy near 0, and few groups left with a signal after so few steps."
    ],
    "sick": {
     "curves": {
@@ -608,7 +608,7 @@ const MUSEUM = {
    }
   },
   "8": {
-   "lead": "This run has a KL penalty: the loss contains the distance from the model that the run began with, at a weight of 1. Each batch of rollouts is used four times, and no answer may be longer than 80 tokens.",
+   "lead": "This run has a KL penalty: the loss contains the distance from the model that the run began with, with a weight of 1. Each batch of rollouts is used four times, and no answer may be longer than 80 tokens.",
    "choices": {
     "a": "The weight of the penalty is too small.",
     "b": "The gradient of the penalty does not depend on the reference.",
@@ -624,8 +624,8 @@ const MUSEUM = {
    "truth": "b",
    "repair": "edit = k1_in_the_loss, repaired to edit = k2_in_the_loss",
    "seen": [
-    "As section 7.3 showed, k1 in the loss does not pull the policy toward the reference. With fresh rollouts it is only noise. With rollouts that are used again it is worse: each pass pushes down every token that was sampled, and no clip stops it. For five steps the reward outweighs that. Then the model has been pushed away from everything it used to write. It writes nonsense, entropy rises fourfold, and at last every answer repeats the same few characters up to the limit.",
-    "The repaired run has k2 with the same weight, which constrains the model so much that it learns slowly. The package refuses k1 in the loss, so for this room one of its functions was replaced. The distance is drawn as k1 in both runs. k3, which the chapter draws, is an exponential: single tokens that four passes have pushed down raise it above a thousand nats in the very first step."
+    "As section 7.3 showed, k1 in the loss does not pull the policy toward the reference. With fresh rollouts k1 adds only noise. With rollouts that are used again it does worse: each pass pushes down every token that was sampled, and no clip stops the push. For five steps the reward outweighs this push. Then the model has been pushed away from everything it used to write. It writes nonsense, entropy rises fourfold, and at last every answer repeats the same few characters up to the limit.",
+    "The repaired run has k2 with the same weight, which constrains the model so much that it learns slowly. The package refuses k1 in the loss, so for this room we replaced one of its functions. The curve of the distance shows k1 in both runs. The chapter uses k3, which contains an exponential: single tokens that four passes have pushed down raise it above a thousand nats in the very first step."
    ],
    "sick": {
     "curves": {
