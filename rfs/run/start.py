@@ -264,7 +264,7 @@ def open_model(start: Start, ranks: Ranks) -> tuple[Qwen3Model, Qwen3Model | Non
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
     if config.micro_batch_tokens is None:  # noted in config.json: a resumed run splits as before
         tokens = ranks.from_first(lambda: fitting_micro_batch(model, config, device, ranks.size))
-        start.config = config = replace(config, micro_batch_tokens=tokens)
+        start.config = config = config.with_layer("free memory", micro_batch_tokens=tokens)
     slices = ranks.size if config.shard == "fsdp" else 1
     check_memory(model, reference, config, device, slices)
     return model, reference, tokenizer
