@@ -19,7 +19,7 @@ from reasoning_from_scratch.problem_sets import GUESS
 from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.text import expanded, read_values
-from rfs.config import EARLIER, EVALUATES, FOLLOWS, YOU, RunConfig
+from rfs.config import EVALUATES, FOLLOWS, YOU, RunConfig
 from rfs.files.saved_models import run_and_save
 from rfs.run.option_checks import (
     check,
@@ -95,8 +95,8 @@ def resumed_config(path: str | Path, **changes: object) -> RunConfig:
         )
     saved = folder.read_config()
     # What followed from the old settings follows from the new ones.
-    again = {"resume": str(path), "overwrite": False, "smoke": False}
-    config = saved.with_layer(EARLIER, **(again | open_again(saved))).with_layer(YOU, **changes)
+    again: dict[str, Any] = {"resume": str(path), "overwrite": False, "smoke": False}
+    config = replace(saved, **again, **open_again(saved)).with_layer(YOU, **changes)
     check_void(config)
     return config
 
