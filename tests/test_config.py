@@ -33,8 +33,8 @@ def test_every_field_belongs_to_exactly_one_part():
         assert all(getattr(config, name) == value for name, value in vars(part()).items())
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_every_field_has_a_sentence_of_help(part):
+def sentences_of(part):
+    """The string under each field of a part, from its source."""
     helped = {}
     for base in part.__mro__[:-1]:
         body = ast.parse(inspect.getsource(base)).body[0].body
@@ -43,8 +43,19 @@ def test_every_field_has_a_sentence_of_help(part):
             for field, text in zip(body, body[1:], strict=False)
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
         }
-    assert helped.keys() == {field.name for field in dataclasses.fields(part)}
-    assert all(text.endswith(".") for text in helped.values())
+    return helped
+
+
+# Read while the tests are collected, before any test starts a thread: Python 3.11's ast.parse now
+# and then fails with a SystemError while another thread parses, too, as one does that formats a
+# traceback (github.com/python/cpython/issues/106905).
+SENTENCES = [(part, sentences_of(part)) for part in PARTS]
+
+
+@pytest.mark.parametrize("part, sentences", SENTENCES)
+def test_every_field_has_a_sentence_of_help(part, sentences):
+    assert sentences.keys() == {field.name for field in dataclasses.fields(part)}
+    assert all(text.endswith(".") for text in sentences.values())
 
 
 def test_what_a_field_needs_is_another_or_a_property():
