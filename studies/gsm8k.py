@@ -32,9 +32,9 @@ Ground rules, written down before the first run:
 4. A cost is the processor's time in all threads, without the measurements. A teacher's counts.
 5. Every arm that was run is in the table.
 
-Each arm writes a row to the CSV file. Beside it, gsm8k_problems.csv says of every test problem how
-many answers were correct, gsm8k_curves.csv (drawn in gsm8k.png) has the steps of the runs that
-sample, and gsm8k_answers.json has twenty test problems, chosen at random, with what each model
+Each arm writes a row to the CSV file. Beside it, gsm8k_problems.csv says of every problem that was
+asked how many answers were correct, gsm8k_curves.csv (drawn in gsm8k.png) has the steps of the runs
+that sample, and gsm8k_answers.json has twenty test problems, chosen at random, with what each model
 answers. A finished arm is not repeated; an interrupted one continues from its last save: give the
 same command again.
 
@@ -312,8 +312,8 @@ def report(
         row |= kept(folder / f"{name}.json", part)
         shown = {column: f"{row[column]:.4g}" if column in row else "" for column in COLUMNS}
         replace_rows(options.out, this, [shown])
+        keep_problems(beside(options, "problems.csv"), this, folder)
         if name != "held_back":
-            keep_problems(beside(options, "problems.csv"), this, folder)
             its_name = ", ".join(filter(None, this.values()))
             keep_answers(beside(options, "answers.json"), its_name, folder)
     print(*this.values(), {name: value for name, value in shown.items() if value}, flush=True)

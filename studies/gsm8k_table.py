@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from measuring import LAST_NUMBER
+from measuring import HELD_OUT, LAST_NUMBER
 
 from rfs.evaluation.paired import paired
 
@@ -28,14 +28,9 @@ def table(rows: Rows, problems: Rows) -> str:
     do on the problems that were held out, marked with *."""
     lines = []
     for model in dict.fromkeys(row["model"] for row in rows):
-        mine = [row for row in rows if row["model"] == model]
-        arms = grouped(mine)
-        greedy = {arm: answers(problems, model, arm, "greedy") for arm in arms}
-        line = line_to_beat(problems, model, arms)
-        grpo = next((greedy[arm] for arm in arms if arm.name == "grpo"), {})
+        arms = grouped([row for row in rows if row["model"] == model])
         for arm, some in arms.items():
-            compared = [difference(greedy[arm], other) for other in (line, grpo)]
-            lines.append([model, *figures(arm, some, compared)])
+            lines.append([model, *figures(arm, some, compared(problems, model, arms, arm))])
     return in_markdown(HEADER, lines)
 
 
@@ -86,20 +81,35 @@ def grouped(rows: Rows) -> dict[Arm, list[dict[str, str]]]:
     return arms
 
 
-def line_to_beat(problems: Rows, model: str, arms: Iterable[Arm]) -> dict[int, float]:
-    """The test problems that the untrained model solves with the best of its prompts, read in the
-    better of two ways. Both are chosen on the test problems themselves, in its favor."""
+def compared(problems: Rows, model: str, arms: Iterable[Arm], arm: Arm) -> list[str]:
+    """An arm minus the best prompt, and minus grpo. On the held-out problems, whose figures depend
+    on what they chose, grpo is that of the same kind of seeds."""
+    ours, mark, reads = answers(problems, model, arm, "greedy"), "", ("greedy", LAST_NUMBER)
+    rivals = [other for other in arms if other.name == "grpo"]
+    if not ours:
+        ours, mark, reads = answers(problems, model, arm, HELD_OUT), "*", (HELD_OUT,)
+        rivals = [other for other in rivals if other.chose == arm.chose]
+    grpo = answers(problems, model, rivals[0], reads[0]) if rivals else {}
+    found = [difference(ours, other) for other in (best_prompt(problems, model, arms, reads), grpo)]
+    return [text and text + mark for text in found]
+
+
+def best_prompt(
+    problems: Rows, model: str, arms: Iterable[Arm], reads: Sequence[str]
+) -> dict[int, float]:
+    """The line to beat: the problems that the untrained model solves with the best of its prompts,
+    read in the best of these ways. Both are chosen on the same problems, in its favor."""
     tried = [
         answers(problems, model, arm, read)
         for arm in arms
         if arm.name.startswith(UNTRAINED)
-        for read in ("greedy", LAST_NUMBER)
+        for read in reads
     ]
     return max(tried, key=lambda some: sum(some.values()), default={})
 
 
 def answers(problems: Rows, model: str, arm: Arm, read: str) -> dict[int, float]:
-    """For each test problem, in how many of the seeds greedy decoding solves it."""
+    """For each problem of a set, in how many of the seeds greedy decoding solves it."""
     this = {"model": model, "set": read}
     found = [row for row in problems if this.items() <= row.items() and arm_of(row) == arm]
     seeds = [row["correct"] for row in found]

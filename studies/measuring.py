@@ -85,7 +85,7 @@ class Measured:
 
     def held_back(self, some: Sequence[Problem]) -> dict[str, float]:
         """What settings are chosen by."""
-        row = greedy_figures(self.answers("held_back", some, greedy(self.longest)).rows)
+        row = greedy_figures(self.answers(HELD_OUT, some, greedy(self.longest)).rows)
         eight = Sampling(self.longest, rollouts=8, seed=1)
         few = some[:SAMPLED_HELD_BACK]
         return row | sampled_figures(self.answers("held_back_sampled", few, eight))
@@ -159,7 +159,8 @@ def majority_of_eight(rows: Sequence[dict]) -> float:
 
 # -------------------------------------------------------------- what is kept beside the table
 
-SETS = ("greedy", "sampled", "sixteen", *TRANSFER)
+HELD_OUT = "held_back"  # one greedy answer to each problem that settings are chosen by
+SETS = (HELD_OUT, "held_back_sampled", "greedy", "sampled", "sixteen", *TRANSFER)
 LAST_NUMBER = "greedy, last number"
 
 
@@ -167,10 +168,10 @@ def keep_problems(path: Path, this: dict[str, str], folder: Path) -> None:
     """A row for each set of problems: a character for each problem says how many of its answers
     are correct, 0 to 9, then a to g. Later comparisons are paired by it."""
     files = {name: folder / f"{name}.jsonl" for name in SETS}
-    counts = {
-        name: correct_counts(read_answers(path)) for name, path in files.items() if path.exists()
-    }
-    counts[LAST_NUMBER] = [int(last_is_correct(row)) for row in read_answers(files["greedy"])]
+    rows = {name: read_answers(path) for name, path in files.items() if path.exists()}
+    counts = {name: correct_counts(some) for name, some in rows.items()}
+    if "greedy" in rows:
+        counts[LAST_NUMBER] = [int(last_is_correct(row)) for row in rows["greedy"]]
     digits = {name: "".join(DIGITS[count] for count in some) for name, some in counts.items()}
     replace_rows(path, this, [{"set": name, "correct": line} for name, line in digits.items()])
 

@@ -170,6 +170,8 @@ def test_rivals_cost_what_grpo_costs_with_what_prepares_them(all_arms):
 def test_what_is_kept_of_each_problem_and_to_read(all_arms):
     problems = read_table(all_arms.out.with_name("rows_problems.csv"))
     sizes = {
+        "held_back": 4,
+        "held_back_sampled": 2,
         measuring.LAST_NUMBER: 6,
         "greedy": 6,
         "sampled": 6,
@@ -265,6 +267,28 @@ def test_errors_are_paired_over_problems_and_the_range_is_over_seeds():
     assert all("-25.0 +/- 25.0" in line for line in (a, b))
     # The seed that chose the settings is in no mean.
     assert "| grpo (lr 1) | 3 | 25.0 | -25.0 +/- 25.0 | -62.5 +/- 23.9 |" in chose
+
+
+def test_a_model_that_was_not_asked_the_test_set_is_compared_on_the_held_out_problems():
+    def row(arm, seed, **figures):
+        return {"model": "m", "arm": arm, "seed": seed, "lr": "1" * bool(seed), **figures}
+
+    test, held = {"test_greedy": "0.5"}, {"greedy": "0.5"}
+    rows = [row("base, a", "", **test), row("grpo", "0", **test), row("grpo", "3", **test)]
+    rows += [row("solutions", "3", **held)]
+    problems = [
+        row(arm, seed, set=kind, correct=correct)
+        for arm, seed, kind, correct in (
+            ("base, a", "", "held_back", "1000"),
+            ("grpo", "0", "greedy", "1111"),
+            ("grpo", "0", "held_back", "0000"),
+            ("grpo", "3", "held_back", "1110"),
+            ("solutions", "3", "held_back", "0111"),
+        )
+    ]
+    last = gsm8k_table.table(rows, problems).splitlines()[-1]
+    # It has 0 and 0.5 more than the two; seed 0 of grpo, which chose nothing, is not among them.
+    assert "| solutions (lr 1) | 3 | 50.0* | +50.0 +/- 50.0* | +0.0 +/- 40.8* |" in last
 
 
 def test_costs_are_the_processors_and_leave_out_what_is_measured():
