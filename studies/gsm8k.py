@@ -10,6 +10,7 @@
     grpo           reinforcement learning: 1 for the correct number in the box
     grpo-falling   the same with a learning rate that falls to 0 in equal steps
     dr-grpo        the same with Dr. GRPO's averages, which do not spare long incorrect answers
+    grpo-kl        the same as grpo with a KL term that keeps it near the untrained model
     format         the same as grpo, rewarded for any box: what the format alone brings
     half-trained   the same as grpo, trained on the four of each eight answers that differ most
     int8-rollouts  the same as grpo, sampled with weights in 8 bits
@@ -77,6 +78,7 @@ from costs import cost, forget_weights, run, run_for, saved  # noqa: E402
 from gsm8k_lessons import check_teacher, collect, spent, write_lessons  # noqa: E402
 from gsm8k_picture import draw  # noqa: E402
 from gsm8k_questions import BEST, LONGEST, opened, prompt_in, spelled, split  # noqa: E402
+from gsm8k_styles import STYLES, styles  # noqa: E402
 from gsm8k_table import prompt_table, table  # noqa: E402
 from measuring import TRANSFER, Measured, check_sets, keep_answers, keep_problems, kept  # noqa: E402
 
@@ -85,6 +87,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "grpo": {},
     "grpo-falling": {"lr_schedule": "linear"},
     "dr-grpo": {"recipe": "dr_grpo"},
+    "grpo-kl": {"kl": "k3", "kl_coef": 0.04},  # as in DeepSeekMath (2024)
     "format": {"reward": f"{HERE}:any_box"},
     "half-trained": {"train_rollouts": 4},
     "int8-rollouts": {"sampling_weights": "int8"},
@@ -94,6 +97,7 @@ RATES = {
     "grpo": (1e-4, 5e-5, 2e-4),
     "grpo-falling": (1e-4, 2e-4),
     "dr-grpo": (1e-4, 2e-4),
+    "grpo-kl": (1e-4, 2e-4),
     "format": (1e-4,),
     "half-trained": (1e-4,),
     "int8-rollouts": (1e-4,),
@@ -110,9 +114,11 @@ ROUNDS = 3  # of own-answers: sample, learn, and sample with what was learned
 SAMPLING_SHARE = 0.5  # of a budget: the time to sample what is then learned in the rest
 COLUMNS = f"""
     seconds steps lessons solved
-    greedy box correct_in_box last_number tokens cut_off sampled pass@8 mixed majority
+    greedy box correct_in_box last_number tokens cut_off latex greedy_longer
+    sampled pass@8 mixed majority
     test_greedy test_box test_correct_in_box test_last_number test_tokens test_cut_off
-    test_sampled test_majority test_pass@1 test_pass@2 test_pass@4 test_pass@8 test_pass@16
+    test_latex test_sampled test_majority
+    test_pass@1 test_pass@2 test_pass@4 test_pass@8 test_pass@16
     {" ".join(TRANSFER)} perplexity
 """.split()
 
@@ -269,10 +275,13 @@ def trained(trial: Trial) -> None:
 
 
 def curve_of(run: Path) -> list[dict[str, str]]:
-    """A row for each step of a run: what CURVE names, as far as the step has it."""
+    """A row for each step of a run: what CURVE and STYLES name, as far as the step has it."""
     rows = read_lines(run / "metrics.jsonl")
     steps = [
-        {name: row.get(key) for name, key in CURVE.items()} | {"processor_seconds": cost([row])}
+        {name: row.get(key) for name, key in CURVE.items()}
+        | {"processor_seconds": cost([row])}
+        | dict.fromkeys(STYLES)
+        | styles(run, row["step"])
         for row in rows
     ]
     return [

@@ -1,4 +1,4 @@
-"""What chapter 6 shows of gsm8k.py: its table, errors and answers, read from the stored files."""
+"""What chapters 6 and 8 show of gsm8k.py: tables, errors and answers, from the stored files."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,7 @@ import pandas as pd
 from gsm8k_questions import BEST
 from gsm8k_table import UNTRAINED as BASE
 from gsm8k_table import Arm, Rows, answers, arm_of
+from measuring import HELD_OUT
 
 from rfs.evaluation.paired import paired
 from rfs.files.tables import read_table
@@ -55,6 +56,51 @@ def gains() -> None:
             f"seed {row['seed']}: {100 * found.mean:+.1f} points (standard error "
             f"{100 * found.error:.1f}); {gained} problems gained, {lost} lost"
         )
+
+
+# What the rivals of chapter 8 learn from, in the order of its table.
+LEARNS_FROM = {
+    UNTRAINED: "nothing (untrained)",
+    "grpo": "rewards (GRPO)",
+    "solutions": "worked solutions",
+    "own-answers": "its own correct answers",
+    "distilled": "the larger model's correct answers",
+}
+
+
+def rivals(seed: str = "3") -> pd.DataFrame:
+    """Each method with the seed that chose the settings, on the held-out problems. The difference
+    from GRPO is paired over them; an error is a standard error."""
+    rows, problems = (read_table(HERE / name) for name in ("gsm8k.csv", "gsm8k_problems.csv"))
+    asked = [row for row in problems if row["seed"] in (seed, "")]
+
+    def solved(row: dict[str, str]) -> dict[int, float]:
+        return answers(asked, STUDENT, arm_of(row), HELD_OUT)
+
+    found = {
+        row["arm"]: row
+        for row in with_values(rows, {"model": STUDENT})
+        if row["arm"] in LEARNS_FROM and row["seed"] in (seed, "")
+    }
+    lines = []
+    for arm in filter(found.get, LEARNS_FROM):
+        row = found[arm]
+        gap = paired(solved(row), solved(found["grpo"]))
+        percent = {name: 100 * float(row[name]) for name in ("greedy", "sampled", "pass@8")}
+        lines.append(
+            {
+                "learned from": LEARNS_FROM[arm],
+                "greedy": percent["greedy"],
+                "minus GRPO": 100 * gap.mean if arm != "grpo" else np.nan,
+                "error": 100 * gap.error if arm != "grpo" else np.nan,
+                "temperature 1": percent["sampled"],
+                "one of eight": percent["pass@8"],
+                "cut off": 100 * float(row["cut_off"]),
+                "tokens": float(row["tokens"]),
+                "processor-hours": float(row["seconds"] or np.nan) / 3600,
+            }
+        )
+    return pd.DataFrame(lines).set_index("learned from").round(1)
 
 
 def with_values(rows: Rows, values: dict[str, str]) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ PANELS = {
     "reward": "reward of the rollouts, temperature 1",
     "entropy": "entropy of a token",
     "tokens": "tokens per answer",
+    "latex": "share of answers in LaTeX",
 }
 
 
@@ -24,8 +25,8 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     runs: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         runs.setdefault(f"{row['arm']}, seed {row['seed']}", []).append(row)
-    figure, panels = plt.subplots(1, len(PANELS), figsize=(11, 3.6), layout="constrained")
-    for panel, (name, title) in zip(panels, PANELS.items(), strict=True):
+    figure, panels = plt.subplots(2, 2, figsize=(9, 6.4), layout="constrained")
+    for panel, (name, title) in zip(panels.flat, PANELS.items(), strict=True):
         panel.set_prop_cycle(color=COLORS)
         soften(panel)
         for label, run in runs.items():
@@ -41,6 +42,6 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
                 shares = [float(row["held_back"]) for row in asked]
                 panel.plot(after, shares, "o--", color=line.get_color(), linewidth=1)
         panel.set(title=title, xlabel="step", ylim=(0, None))
-    panels[0].legend(fontsize=9)
+    panels.flat[0].legend(fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -29,6 +29,7 @@ from rfs.files.tables import replace_rows
 from rfs.own_policy import Policy
 
 sys.path.append(str(Path(__file__).resolve().parent))
+from gsm8k_styles import in_latex  # noqa: E402
 from real_model import perplexity  # noqa: E402
 
 SAMPLED_HELD_BACK = 50  # held-out problems that are answered eight times
@@ -84,8 +85,15 @@ class Measured:
         )  # fmt: skip
 
     def held_back(self, some: Sequence[Problem]) -> dict[str, float]:
-        """What settings are chosen by."""
-        row = greedy_figures(self.answers(HELD_OUT, some, greedy(self.longest)).rows)
+        """What settings are chosen by. Answers that were cut off get a second chance, with twice as
+        many tokens: does the limit hide what the model can do?"""
+        first = self.answers(HELD_OUT, some, greedy(self.longest)).rows
+        row = greedy_figures(first)
+        ended = [answer for answer in first if answer["stopped"]]
+        rest = [one for one, answer in zip(some, first, strict=True) if not answer["stopped"]]
+        if rest:
+            ended += self.answers("held_back_longer", rest, greedy(2 * self.longest)).rows
+        row["greedy_longer"] = mean(answer["correct"] for answer in ended)
         eight = Sampling(self.longest, rollouts=8, seed=1)
         few = some[:SAMPLED_HELD_BACK]
         return row | sampled_figures(self.answers("held_back_sampled", few, eight))
@@ -125,6 +133,7 @@ def greedy_figures(rows: Sequence[dict]) -> dict[str, float]:
         "last_number": mean(map(last_is_correct, rows)),
         "tokens": mean(row["tokens"] for row in rows),
         "cut_off": mean(not row["stopped"] for row in rows),
+        "latex": mean(in_latex(row["generated_text"]) for row in rows),
     }
 
 
@@ -162,6 +171,7 @@ def majority_of_eight(rows: Sequence[dict]) -> float:
 HELD_OUT = "held_back"  # one greedy answer to each problem that settings are chosen by
 SETS = (HELD_OUT, "held_back_sampled", "greedy", "sampled", "sixteen", *TRANSFER)
 LAST_NUMBER = "greedy, last number"
+IN_LATEX = "greedy, in LaTeX"  # 1 for an answer that is written so, correct or not
 
 
 def keep_problems(path: Path, this: dict[str, str], folder: Path) -> None:
@@ -172,6 +182,7 @@ def keep_problems(path: Path, this: dict[str, str], folder: Path) -> None:
     counts = {name: correct_counts(some) for name, some in rows.items()}
     if "greedy" in rows:
         counts[LAST_NUMBER] = [int(last_is_correct(row)) for row in rows["greedy"]]
+        counts[IN_LATEX] = [int(in_latex(row["generated_text"])) for row in rows["greedy"]]
     digits = {name: "".join(DIGITS[count] for count in some) for name, some in counts.items()}
     replace_rows(path, this, [{"set": name, "correct": line} for name, line in digits.items()])
 

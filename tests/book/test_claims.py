@@ -277,6 +277,54 @@ def last_steps() -> str:
     return "both drop there"
 
 
+def answered(which: dict[str, str], read: str) -> list[int]:
+    """For each test problem, 1 or 0."""
+    return list(map(int, rows_of("studies/gsm8k_problems.csv", set=read, **which)[0]["correct"]))
+
+
+def in_latex(chapter: bool) -> str:
+    """How the answers to the test problems are written, before and after."""
+    before, plain, latex = (
+        f"{100 * mean(answered(one, 'greedy, in LaTeX')):.0f}%" for one in (BASE, *SEEDS)
+    )
+    assert before_and_after("test_latex")[1:] == ["25.2", "93.6"]
+    if chapter:
+        return f"With seed 3 it is {plain}, with seed 0 {latex}"
+    return f"{before} of the answers to the test problems have steps like"
+
+
+def where_they_write_differently() -> list[str]:
+    """The lines of the table: the test problems by how the two trained models write."""
+    untrained, third, first = (answered(one, "greedy") for one in (BASE, *SEEDS))
+    ways = list(zip(*(answered(one, "greedy, in LaTeX") for one in SEEDS), strict=True))
+    lines = []
+    for chosen in ({(1, 1)}, {(0, 1)}, {(0, 0), (1, 0)}):
+        places = [place for place, way in enumerate(ways) if way in chosen]
+        shares = [100 * mean(some[place] for place in places) for some in (untrained, third, first)]
+        gap, error = points([third[place] - first[place] for place in places])
+        cells = " | ".join(f"{share:.1f}%" for share in shares)
+        lines.append(f"| {len(places)} | {cells} | {gap} ({error}) |")
+    return lines
+
+
+def advantages_of_latex() -> str:
+    curve = rows_of("studies/gsm8k_curves.csv", arm="grpo", seed="0")
+    tens = [[row for row in curve[a : a + 10] if row["advantage"]] for a in range(0, 50, 10)]
+    means = [
+        sum(float(row["advantage"]) * float(row["rivals"]) for row in ten)
+        / sum(float(row["rivals"]) for row in ten)
+        for ten in tens
+    ]
+    return f"between {min(means):.2f} and {max(means):.2f} in each ten steps".replace(
+        "-", "\N{MINUS SIGN}"
+    )
+
+
+def style_at_a_falling_rate() -> str:
+    (row,) = rows_of(GSM8K, arm="grpo-falling", seed="3")
+    return f"{100 * float(row['latex']):.0f}% of the answers to the held-out problems are in LaTeX"
+
+
 def gsm8k_in_the_card() -> str:
     return f"with seed 0 the same settings end at {before_and_after('test_greedy')[2]}% of the test"
 
@@ -300,6 +348,12 @@ def gsm8k_in_the_card() -> str:
         ("docs/gsm8k.md", gsm8k_row("sampled")),
         ("docs/gsm8k.md", a_falling_rate()),
         ("docs/gsm8k.md", last_steps()),
+        ("docs/gsm8k.md", in_latex(chapter=False)),
+        (CH06, in_latex(chapter=True)),
+        *(("docs/gsm8k.md", line) for line in where_they_write_differently()),
+        ("docs/gsm8k.md", advantages_of_latex()),
+        (CH06, advantages_of_latex()),
+        ("docs/gsm8k.md", style_at_a_falling_rate()),
         ("docs/gsm8k.md", f"| at least one of the eight correct {gsm8k_row('pass@8')}"),
         ("README.md", gsm8k_in_readme()),
         (CH06, short_questions()),

@@ -16,6 +16,7 @@ import costs  # isort: skip
 import gsm8k  # isort: skip
 import gsm8k_lessons  # isort: skip
 import gsm8k_questions as questions  # isort: skip
+import gsm8k_styles  # isort: skip
 import gsm8k_table  # isort: skip
 import measuring  # isort: skip
 
@@ -133,6 +134,7 @@ def test_each_run_of_rollouts_keeps_its_curve(all_arms):
         "grpo",
         "grpo-falling",
         "dr-grpo",
+        "grpo-kl",
         "format",
         "half-trained",
         "int8-rollouts",
@@ -144,6 +146,44 @@ def test_each_run_of_rollouts_keeps_its_curve(all_arms):
     assert [row["step"] for row in steps["grpo"]] == ["0", "1"]
     assert all_arms.out.with_suffix(".png").stat().st_size > 10_000
     assert steps["grpo"][0]["held_back"] and float(steps["grpo"][1]["processor_seconds"]) > 0
+    assert steps["grpo"][0]["latex"] == "0" and steps["grpo"][0]["plain_reward"]
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (r"He pays 3 * 4 = 12. \boxed{12}", False),
+        (r"He pays 3 * 4 = 12, so the result is \(\boxed{12}\).", False),
+        (r"He pays \(3 \times 4 = 12\). \boxed{12}", True),
+        (r"He pays 3 * 4 = 12. \boxed{12} or \(12\)", False),
+        (r"He pays \frac{12}{", True),
+    ],
+)
+def test_an_answer_is_in_latex_if_its_steps_are(text, expected):
+    assert gsm8k_styles.in_latex(text) is expected
+
+
+def test_what_each_way_of_writing_earns(tmp_path):
+    """Where a problem has answers in both, their advantages are compared."""
+    rows = [
+        {"group_idx": group, "text": text, "total_reward": reward, "advantage": advantage}
+        | {"stop_reason": end, "steps": [{"ac_len": length}]}
+        for group, text, reward, advantage, end, length in (
+            (0, "\\(1\\) \\boxed{1}", 1.0, 0.5, "stop", 30),
+            (0, "1 \\boxed{2}", 0.0, -0.5, "stop", 10),
+            (1, "\\frac{1}", 0.0, -0.25, "length", 50),
+            (1, "\\frac{1}{1} \\boxed{1}", 1.0, 0.25, "stop", 40),
+        )
+    ]
+    path = tmp_path / "train_iteration_000007_rollout_summaries.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = gsm8k_styles.styles(tmp_path, 7)
+    assert found == {
+        "latex": 0.75, "latex_reward": 2 / 3, "latex_tokens": 40.0, "latex_cut_off": 1 / 3,
+        "plain_reward": 0.0, "plain_tokens": 10.0, "plain_cut_off": 0.0,
+        "rivals": 1, "advantage": 0.5,
+    }  # fmt: skip
+    assert set(found) == set(gsm8k_styles.STYLES)
 
 
 def test_rivals_cost_what_grpo_costs_with_what_prepares_them(all_arms):
@@ -173,6 +213,7 @@ def test_what_is_kept_of_each_problem_and_to_read(all_arms):
         "held_back": 4,
         "held_back_sampled": 2,
         measuring.LAST_NUMBER: 6,
+        measuring.IN_LATEX: 6,
         "greedy": 6,
         "sampled": 6,
         "sixteen": 2,
