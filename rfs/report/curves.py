@@ -109,7 +109,7 @@ SUPERVISED_CHARTS = (
 
 def make_charts(run: RunFiles) -> list[Chart]:
     charts, panel = [], page_panel()
-    shown = SUPERVISED_CHARTS if run.config.get("objective") == "cross_entropy" else CHARTS
+    shown = SUPERVISED_CHARTS if run.supervised else CHARTS
     for title, note, names in shown:
         lines = [_metric(run.metrics, name, label) for name, label in names.items()]
         lines += _eval_lines(run) if title == "Accuracy" else []
@@ -263,7 +263,9 @@ def as_svg(panel: Axes, title: str, lines: list[Line], shares: bool = False) -> 
         draw_line(panel, line, number)
     last = max(max(line.steps, default=0) for line in lines) or 1
     panel.set_xlim(0, last)
-    panel.yaxis.set_major_formatter(ScalarFormatter())
+    labels = ScalarFormatter()
+    labels.set_powerlimits((-3, 6))  # 0.00015 does not fit beside the axis: 1.5, under "1e-4"
+    panel.yaxis.set_major_formatter(labels)
     if shares:
         percent_axis(panel)
     label = f"{title}. " + "; ".join(_in_words(line, shares) for line in lines if line.steps)

@@ -55,6 +55,11 @@ class RunFiles:
         return all(self.config.get(name, value) == value for name, value in usual.items())
 
     @property
+    def supervised(self) -> bool:
+        """Whether it learns worked solutions: nothing is sampled, nothing is rewarded."""
+        return self.config.get("objective") == "cross_entropy"
+
+    @property
     def unit(self) -> str:
         """What `ac_tokens_per_turn` is per: an answer, or one of the several turns that it has."""
         turns = [row.get("env/all/turns_per_episode") or 1 for row in self.metrics]

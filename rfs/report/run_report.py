@@ -13,6 +13,7 @@ from .probe_story import biggest_change, slider_data
 from .run_files import RunFiles, ends, is_number, last_train_rollouts, numbers, read_run
 from .settings import not_default
 from .ways import first_and_last, train_answers, ways_over_time
+from .wording import wordings
 
 RECENT_STEPS = 5  # the best and the worst rollouts are picked from these
 PICKED = 3
@@ -67,6 +68,7 @@ def run_page(folder: str | Path) -> str:
         ways=way_pictures(ways_over_time(answers)) if answers else [],
         way_ends=first_and_last(answers) if answers else [],
         way_words=WAY_WORDS,
+        wordings=wordings(run),
         evals=rows,
         learned=[story for story in stories if story],
         picked=_best_and_worst(last_train_rollouts(run, RECENT_STEPS)),
