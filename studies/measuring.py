@@ -169,7 +169,11 @@ def majority_of_eight(rows: Sequence[dict]) -> float:
 # -------------------------------------------------------------- what is kept beside the table
 
 HELD_OUT = "held_back"  # one greedy answer to each problem that settings are chosen by
-SETS = (HELD_OUT, "held_back_sampled", "greedy", "sampled", "sixteen", *TRANSFER)
+SETS = {  # that each part of what is measured asks; its file says that their answers are complete
+    "held_back": (HELD_OUT, "held_back_sampled"),
+    "test": ("greedy",),
+    "beyond": ("sampled", "sixteen", *TRANSFER),
+}
 LAST_NUMBER = "greedy, last number"
 IN_LATEX = "greedy, in LaTeX"  # 1 for an answer that is written so, correct or not
 
@@ -177,8 +181,8 @@ IN_LATEX = "greedy, in LaTeX"  # 1 for an answer that is written so, correct or 
 def keep_problems(path: Path, this: dict[str, str], folder: Path) -> None:
     """A row for each set of problems: a character for each problem says how many of its answers
     are correct, 0 to 9, then a to g. Later comparisons are paired by it."""
-    files = {name: folder / f"{name}.jsonl" for name in SETS}
-    rows = {name: read_answers(path) for name, path in files.items() if path.exists()}
+    parts = [names for part, names in SETS.items() if (folder / f"{part}.json").exists()]
+    rows = {name: read_answers(folder / f"{name}.jsonl") for names in parts for name in names}
     counts = {name: correct_counts(some) for name, some in rows.items()}
     if "greedy" in rows:
         counts[LAST_NUMBER] = [int(last_is_correct(row)) for row in rows["greedy"]]
