@@ -149,6 +149,28 @@ def real_curve(rows: Sequence[Mapping[str, str]]) -> Figure:
     return figure
 
 
+def rivals(table: pd.DataFrame) -> Figure:
+    """A line for each row of gsm8k_chapter.rivals, from the share of correct answers at temperature
+    1 to that with greedy decoding. A short line: the model means what it says first. A long one: it
+    can, but seldom does."""
+    figure = Figure(figsize=(8, 1 + 0.42 * len(table)), layout="constrained")
+    panel = figure.subplots()
+    places = range(len(table))
+    panel.hlines(places, table["temperature 1"], table["greedy"], color=RULE, lw=3, zorder=1)
+    marks = {"temperature 1": (ORANGE, "D", "white"), "greedy": (BLUE, "o", BLUE)}
+    for column, (color, mark, inside) in marks.items():
+        panel.scatter(
+            table[column], places, s=60, marker=mark, edgecolors=color, facecolors=inside,
+            lw=1.8, label=column, zorder=2,
+        )  # fmt: skip
+    panel.set(yticks=places, yticklabels=table.index, xlim=(0, None), ylim=(len(table) - 0.4, -0.6))
+    panel.set_xlabel("correct on held-out problems")
+    panel.xaxis.set_major_formatter(PercentFormatter(100, decimals=0))
+    figure.legend(frameon=False, loc="outside upper center", ncols=2)
+    without_frame(panel)
+    return figure
+
+
 def arms_table(folder: str) -> pd.DataFrame:
     """The mean over SEEDS of each of ARMS, in percent; with what it cost since the warm start
     (experiment.csv is of another machine), and how far it is from GRPO of the same seed, in points

@@ -88,6 +88,8 @@ def test_asking_for_logprobs_leaves_no_gradient(policy):
         assert not found.requires_grad
         assert found.untyped_storage().nbytes() == 4 * len(found), "nothing of its batch is kept"
     assert policy.optimizer.gradients() == []
+    # Nor is there an optimizer's state yet, twelve bytes for each weight.
+    assert "state" not in vars(policy.optimizer)
 
 
 @pytest.mark.parametrize("room", [150, 250, 400])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
@@ -69,13 +70,22 @@ class AdamW:
         self.moved: list[tuple[Tensor, Tensor]] = []
         # Gradients that are added up beside `.grad`, in float32: see `adding_up`.
         self.wide: dict[Tensor, Tensor] = {}
-        self.state: dict[str, Tensor] = {}
+
+    @cached_property
+    def state(self) -> dict[str, Tensor]:
+        """Made when it is first needed: a policy that only answers and scores never needs it, and
+        it is six times as large as a bfloat16 model."""
+        return self.new_state()
+
+    def new_state(self) -> dict[str, Tensor]:
+        state = {}
         for name, parameter in self.named:
             kind = parameter.dtype if self.stochastic else torch.float32
-            self.state[f"{name}.mean"] = torch.zeros_like(parameter, dtype=kind)
-            self.state[f"{name}.square"] = torch.zeros_like(parameter, dtype=torch.float32)
+            state[f"{name}.mean"] = torch.zeros_like(parameter, dtype=kind)
+            state[f"{name}.square"] = torch.zeros_like(parameter, dtype=torch.float32)
             if parameter.dtype != torch.float32 and not self.stochastic:
-                self.state[f"{name}.master"] = parameter.detach().float()
+                state[f"{name}.master"] = parameter.detach().float()
+        return state
 
     @property
     def parameters(self) -> list[nn.Parameter]:

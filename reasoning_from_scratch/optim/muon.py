@@ -49,10 +49,14 @@ class MuonAdamW(AdamW):
     ) -> None:
         super().__init__(model, **others)
         self.rates = {"matrix": matrix_lr, "embedding": embedding_lr, "head": unembedding_lr}
+
+    def new_state(self) -> dict[str, Tensor]:
+        state = super().new_state()
         for name, parameter in self.named:
             if kind_of(name, parameter) == "matrix":  # only a running mean, always in float32
-                self.state[f"{name}.mean"] = torch.zeros_like(parameter, dtype=torch.float32)
-                del self.state[f"{name}.square"]
+                state[f"{name}.mean"] = torch.zeros_like(parameter, dtype=torch.float32)
+                del state[f"{name}.square"]
+        return state
 
     def _slices(self, name: str, parameter: Tensor) -> list[slice]:
         if kind_of(name, parameter) == "matrix":  # no part of it can be made orthogonal alone

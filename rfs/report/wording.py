@@ -48,7 +48,7 @@ def wordings(run: RunFiles) -> list[Wording]:
     found = [_wording(unit, first_units, last_units, last) for unit in every]
     found = [one for one in found if abs(one.change) >= CHANGED]
     found.sort(key=lambda one: (-abs(one.change), -len(one.unit), one.unit))
-    both, shown = [*first_units, *last_units], []
+    both, shown = [*first_units, *last_units], list[Wording]()
     for one in found:
         same_side = [other for other in shown if (other.change > 0) == (one.change > 0)]
         if len(same_side) < SHOWN and not any(
@@ -76,8 +76,8 @@ def _wording(
     for units, row in zip(last, rows, strict=True):
         rewards[unit in units].append(row["total_reward"])
     with_it, without = (fmean(some) if some else None for some in rewards.values())
-    shares = (fmean(unit in units for units in some) for some in (first, last))
-    return Wording(unit, *shares, with_it, without)
+    before, after = (fmean(unit in units for units in some) for some in (first, last))
+    return Wording(unit, before, after, with_it, without)
 
 
 def _agreement(one: str, other: str, answers: Sequence[set[str]]) -> float:

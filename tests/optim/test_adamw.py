@@ -108,6 +108,24 @@ def test_a_state_that_is_none_of_its_own_changes_nothing():
     assert all(torch.equal(optimizer.state[k], v) for k, v in before.items())
 
 
+def test_state_is_made_when_it_is_needed_of_the_weights_that_are_there_then():
+    model, later = net(torch.bfloat16), net(torch.bfloat16)
+    for method in (AdamW, MuonAdamW):
+        optimizer = method(model)
+        with torch.no_grad():
+            for weight in later.parameters():
+                weight.add_(1.0)
+        model.load_state_dict(later.state_dict())
+        assert "state" not in vars(optimizer)
+        model(torch.ones(1, 5, dtype=torch.bfloat16)).sum().backward()
+        optimizer.step(1e-4)
+        for name, weight in model.named_parameters():
+            assert torch.equal(optimizer.state[f"{name}.master"].bfloat16(), weight)
+        optimizer.zero_grad()
+        moved = model.state_dict()["0.bias"] - later.state_dict()["0.bias"]
+        assert moved.abs().max() < 1e-2
+
+
 def test_clipping():
     model = net()
     optimizer = AdamW(model)
