@@ -3,14 +3,17 @@
 import csv
 import json
 from collections.abc import Iterable
+from math import isnan
 from statistics import mean, stdev
 
 import pytest
+from gsm8k_chapter import rivals
 
 from tests.conftest import ROOT
 
 CH06, CH07, CH08 = (f"ch0{n}/ch0{n}_main.ipynb" for n in (6, 7, 8))
 SMOLLM2 = "ch08/smollm2.md"
+MINUS = "\N{MINUS SIGN}"
 STAGES = "experiment experiment_24_steps experiment_24_steps_bfloat16 experiment_rates".split()
 
 
@@ -325,6 +328,41 @@ def style_at_a_falling_rate() -> str:
     return f"{100 * float(row['latex']):.0f}% of the answers to the held-out problems are in LaTeX"
 
 
+def rivals_of_grpo() -> list[str]:
+    """The figures of each row of the page's table."""
+    lines = []
+    for row in rivals().to_dict("records"):
+        hours, gap = row["processor-hours"], row["minus GRPO"]
+        cells = (
+            "" if isnan(hours) else f"{hours:.1f}",
+            f"{row['greedy']:.1f}%",
+            "" if isnan(gap) else f"{gap:+.1f} ({row['error']:.1f})".replace("-", MINUS),
+            f"{row['temperature 1']:.1f}%",
+            f"{row['one of eight']:.0f}%",
+        )
+        lines.append(" ".join(f"| {' | '.join(cells)} |".split()))
+    return lines
+
+
+def with_twice_as_many_tokens() -> str:
+    third, first = (rows_of(GSM8K, **seed) for seed in SEEDS)
+    assert percent(first, "greedy_longer") == percent(first, "greedy")
+    return (
+        f"still solves {percent(first, 'greedy_longer')}% of the held-out problems, and seed 3's "
+        f"{percent(third, 'greedy_longer')} instead of {percent(third, 'greedy')}%"
+    )
+
+
+def ahead_at_temperature_1() -> str:
+    solutions, grpo = (
+        rows_of("studies/gsm8k_problems.csv", arm=arm, seed="3", set="held_back_sampled")
+        for arm in ("solutions", "grpo")
+    )
+    counts = zip(grpo[0]["correct"], solutions[0]["correct"], strict=True)
+    gap, error = points([(int(ours) - int(theirs)) / 8 for ours, theirs in counts])
+    return f"far ahead: by {gap} points ({error})"
+
+
 def gsm8k_in_the_card() -> str:
     return f"with seed 0 the same settings end at {before_and_after('test_greedy')[2]}% of the test"
 
@@ -354,6 +392,9 @@ def gsm8k_in_the_card() -> str:
         ("docs/gsm8k.md", advantages_of_latex()),
         (CH06, advantages_of_latex()),
         ("docs/gsm8k.md", style_at_a_falling_rate()),
+        *(("docs/gsm8k.md", line) for line in rivals_of_grpo()),
+        ("docs/gsm8k.md", ahead_at_temperature_1()),
+        ("docs/gsm8k.md", with_twice_as_many_tokens()),
         ("docs/gsm8k.md", f"| at least one of the eight correct {gsm8k_row('pass@8')}"),
         ("README.md", gsm8k_in_readme()),
         (CH06, short_questions()),
