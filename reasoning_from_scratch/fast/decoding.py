@@ -34,7 +34,7 @@ from reasoning_from_scratch.fast.bursts import BurstBatch
 from reasoning_from_scratch.fast.decode_library import FORMATS, NoLibrary, kept_library
 from reasoning_from_scratch.fast.device import NARROW, seeded_model
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
-from reasoning_from_scratch.fast.memory import keep_freed_memory
+from reasoning_from_scratch.fast.memory import mind_memory
 from reasoning_from_scratch.fast.neighbors import mind_neighbors
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
@@ -63,7 +63,7 @@ def decoder_for(
     on a GPU, torch.compile compiles the steps before they are recorded, which takes a while."""
     plain, gpu = Decoder(model), on_gpu(model)
     if on_cpu(model):
-        keep_freed_memory()
+        mind_memory()
         mind_neighbors()
     if steps < FEWEST_STEPS or not (gpu or on_cpu(model)):
         return plain

@@ -89,6 +89,7 @@ def fitting_micro_batch(
     return fitting
 
 
+SCARCE = 0.25  # of the memory: with less than that left, nothing is kept
 # Parameters of GNU's malloc, and their numbers in its malloc.h.
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
 
@@ -116,9 +117,23 @@ def give_back_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def mind_memory() -> None:
+    """Keep what tensors free, as long as there is room. Pieces of many sizes seldom fit into each
+    other's places: what is kept grows with every batch of other lengths, by a gigabyte at a time
+    for a model of 1.5 billion weights, until the system ends the process."""
+    keep_freed_memory()
+    if memory_left() < SCARCE * all_memory():
+        give_back_freed_memory()
+
+
 def available_memory() -> float:
-    """Bytes that can still be used, within a container's limit; infinite if unknown."""
+    """Bytes that can still be used, with those that are kept."""
     give_back_freed_memory()
+    return memory_left()
+
+
+def memory_left() -> float:
+    """Bytes that nobody has taken, within a container's limit; infinite if unknown."""
     amounts = [float("inf")]
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
@@ -126,10 +141,22 @@ def available_memory() -> float:
         amounts.append(int(rows["MemAvailable"].split()[0]) * 1024)
     elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # macOS: all memory
         amounts.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and limit.read_text().strip() != "max":
-        amounts.append(int(limit.read_text()) - int(used.read_text()))
+    if limit := container_limit():
+        used = Path("/sys/fs/cgroup/memory.current")
+        amounts.append(limit - int(used.read_text()))
     return min(amounts)
+
+
+def all_memory() -> float:
+    """Bytes of this machine, or a container's limit."""
+    return min(device_bytes(torch.device("cpu")), container_limit() or float("inf"))
+
+
+def container_limit() -> int | None:
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if not (limit.exists() and used.exists()) or limit.read_text().strip() == "max":
+        return None
+    return int(limit.read_text())
 
 
 def device_bytes(device: torch.device) -> int:

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from reasoning_from_scratch.fast.memory import keep_freed_memory
+from reasoning_from_scratch.fast.memory import mind_memory
 from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_own_backward
 from reasoning_from_scratch.fast.neighbors import mind_neighbors
 from reasoning_from_scratch.logprobs import Kept, kept_of
@@ -56,7 +56,7 @@ def packed_logprobs(
     method, and `work`, in place of what is done with each block of logits.
     """
     if batch.token_ids.device.type == "cpu":
-        keep_freed_memory()
+        mind_memory()
         mind_neighbors()
     packed = pack(batch)
     compute = hidden_states or model.hidden_states
