@@ -16,7 +16,7 @@ ROOT = Path(reasoning_from_scratch.__file__).parents[1]
 BOOK = "reasoning_from_scratch/"
 OURS = (BOOK, "rfs/", "answer_grader/")
 AS_ONE = ("answer_grader/", "rfs/report/")  # a judgment and a page are one thing to who reads them
-STEP_FILES, START_FILES, LOOP_FILES = 21, 55, 26
+STEP_FILES, START_FILES, LOOP_FILES = 22, 55, 26
 TRAIN = "--model tiny --steps 4 --seed 1 --log-path"
 
 

@@ -453,9 +453,12 @@ def make_optimizer(model: Trainable, config: Optim, seed: int = 0) -> AdamW:
             "are float32: add --dtype bfloat16, or drop it"
         )
     if config.optimizer == "adamw":
-        return AdamW(model, **common)
-    rates = (config.matrix_lr, config.embedding_lr, config.unembedding_lr)
-    return MuonAdamW(model, *rates, **common)
+        optimizer = AdamW(model, **common)
+    else:
+        rates = (config.matrix_lr, config.embedding_lr, config.unembedding_lr)
+        optimizer = MuonAdamW(model, *rates, **common)
+    optimizer.state = optimizer.new_state()  # now: the first answers find the memory of all later
+    return optimizer
 
 
 def with_folder(config: RunConfig) -> RunConfig:

@@ -2,7 +2,8 @@
 
 import gc
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -98,8 +99,21 @@ class TrainingRun:
         every = self.config.eval_every
         if every and step % every == 0:
             self.measured |= self.evaluate(step)
-        self.pages.report_if_due(step)
+        with self.unstopped():
+            self.pages.report_if_due(step)
         self.update_began = time.perf_counter()
+
+    @contextmanager
+    def unstopped(self) -> Iterator[None]:
+        """A signal waits until this is done: in the C code that draws pictures, KeyboardInterrupt
+        becomes some other error. (Several ranks agree on a signal, while they sample.)"""
+        self.finishing = True
+        try:
+            yield
+        finally:
+            self.finishing = False
+        if self.interrupts.received and self.ranks.size == 1:
+            raise KeyboardInterrupt
 
     def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
         """Write the step's page, metrics and saves, and look for alarms. Returns why the run must
@@ -155,10 +169,11 @@ class TrainingRun:
         if self.ranks.agreed(lost):
             self.saves.write_again(self.done)
         probed = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
-        if self.ranks.agreed(self.done not in probed):
-            self.pages.report(self.done)
-        elif self.ranks.writes and not self.folder.has("report.html"):
-            self.pages.write(last=True)
+        with self.unstopped():
+            if self.ranks.agreed(self.done not in probed):
+                self.pages.report(self.done)
+            elif self.ranks.writes and not self.folder.has("report.html"):
+                self.pages.write(last=True)
 
     # -- the end of a step
 

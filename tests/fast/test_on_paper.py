@@ -62,6 +62,7 @@ def on_paper(updates, checkpointing, micro_batch_tokens, sample_rows, dtype=torc
         with torch.device("meta"):
             model = Qwen3Model(QWEN_CONFIG_06_B | {"dtype": dtype})
         optimizer = AdamW(model, low_precision_updates=updates)
+        assert optimizer.state  # as from the first update on
         sampling = sampling_on_paper(paper, model, sample_rows)
         if checkpointing:
             checkpoint_blocks(model)
@@ -205,6 +206,7 @@ def test_how_many_kernels_a_step_starts():
             largest = lambda *given: cut_among_the_largest(*given, GPU_CANDIDATES)[0]  # noqa: E731
             assert kernels(lambda: sample_next_token(logits, u, *top_p[:3], largest)) <= 74
         optimizer = AdamW(model)
+        assert optimizer.state  # made once
         config = RunConfig(max_new_tokens=128)
         policy = LocalPolicy(model, optimizer, config, packed_logprobs)
         both_ways = kernels(lambda: policy.forward_backward(rollouts(8, 128), config, 1.0))
