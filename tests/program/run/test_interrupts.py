@@ -11,6 +11,7 @@ from pathlib import Path
 from command_world import equal
 from toy import resumed_run, timeless, toy_run
 
+from rfs.report.run_pages import Pages
 from rfs.run.interrupts import Interrupts
 
 HERE = Path(__file__).parents[2]
@@ -49,6 +50,22 @@ def press_at(place: str, call: int, monkeypatch) -> None:
         return original(*given, **named)
 
     monkeypatch.setattr(owner, name, pressing)
+
+
+def test_a_report_that_is_being_drawn_is_finished_first(tmp_path, monkeypatch):
+    """In matplotlib's C code, a KeyboardInterrupt may become some other error."""
+    drawn = []
+
+    def pressed(self, step):
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1000):  # where Python would see it
+                pass
+            drawn.append(step)
+
+    monkeypatch.setattr(Pages, "report_if_due", pressed)
+    result = toy_run(tmp_path / "run", steps=5)
+    assert drawn == [2] and result.interrupted and len(result.rows) == 2
 
 
 def test_second_ctrl_c_exits_at_once():
