@@ -147,6 +147,7 @@ def memory_left() -> float:
     return min(amounts)
 
 
+@cache
 def all_memory() -> float:
     """Bytes of this machine, or a container's limit."""
     return min(device_bytes(torch.device("cpu")), container_limit() or float("inf"))

@@ -55,6 +55,11 @@ class RunFiles:
         return all(self.config.get(name, value) == value for name, value in usual.items())
 
     @property
+    def train_files(self) -> list[Path]:
+        """The summaries of what was sampled in training, a file for each step."""
+        return sorted(self.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
+
+    @property
     def supervised(self) -> bool:
         """Whether it learns worked solutions: nothing is sampled, nothing is rewarded."""
         return self.config.get("objective") == "cross_entropy"
@@ -155,7 +160,6 @@ def _find_pages(folder: Path) -> dict[int, list[str]]:
     return dict(sorted(pages.items()))
 
 
-def last_train_rollouts(run: RunFiles, steps: int) -> list[dict]:
-    """The summaries of the last few training steps."""
-    paths = sorted(run.folder.glob("train_iteration_*_rollout_summaries.jsonl"))[-steps:]
+def rollouts_in(paths: Iterable[Path]) -> list[dict]:
+    """All rollouts of these files, such as those of the last few steps."""
     return [row for path in paths for row in read_rollouts(path)]

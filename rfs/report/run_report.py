@@ -10,7 +10,7 @@ from rfs.report.metrics import ENTROPY, REWARD, RIGHT, TOKENS
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
 from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
-from .run_files import RunFiles, ends, is_number, last_train_rollouts, numbers, read_run
+from .run_files import RunFiles, ends, is_number, numbers, read_run, rollouts_in
 from .settings import not_default
 from .ways import first_and_last, train_answers, ways_over_time
 from .wording import wordings
@@ -71,7 +71,7 @@ def run_page(folder: str | Path) -> str:
         wordings=wordings(run),
         evals=rows,
         learned=[story for story in stories if story],
-        picked=_best_and_worst(last_train_rollouts(run, RECENT_STEPS)),
+        picked=_best_and_worst(rollouts_in(run.train_files[-RECENT_STEPS:])),
         times=_times(run.metrics),
         chosen=not_default(run.config),
         config=_flat({name: v for name, v in run.config.items() if name != "set_by"}),

@@ -105,9 +105,8 @@ def _or_dash(figures: WayFigures) -> str:
 
 def train_answers(run: RunFiles) -> list[Answered]:
     """All training answers of a run on the tiny world, in order; for any other run, none."""
-    paths = sorted(run.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
     answers = []
-    for path in evenly(paths, READ_STEPS):
+    for path in evenly(run.train_files, READ_STEPS):
         answers += [found for row in read_rollouts(path) if (found := _train_answer(row))]
         if not answers:
             return []  # other problems: the rest of the files need not be read

@@ -2,13 +2,13 @@
 take to LaTeX, to another language or to a phrase that nobody asked for."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from .evals import read_rollouts
-from .run_files import RunFiles
+from .run_files import RunFiles, rollouts_in
 
 FEWEST_STEPS = 4  # with fewer, chance decides what differs
 COMPARED = 5  # steps at each end; in a short run a quarter of them
@@ -36,7 +36,7 @@ class Wording:
 
 def wordings(run: RunFiles) -> list[Wording]:
     """What came, then what went, the largest change first."""
-    paths = sorted(run.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
+    paths = run.train_files
     if run.supervised or len(paths) < FEWEST_STEPS:
         return []
     few = min(COMPARED, len(paths) // FEWEST_STEPS)
@@ -44,23 +44,32 @@ def wordings(run: RunFiles) -> list[Wording]:
     if not first or not last:
         return []
     first_units, last_units = ([_units(row) for row in rows] for rows in (first, last))
-    every = set().union(*first_units, *last_units)
-    found = [_wording(unit, first_units, last_units, last) for unit in every]
-    found = [one for one in found if abs(one.change) >= CHANGED]
-    found.sort(key=lambda one: (-abs(one.change), -len(one.unit), one.unit))
-    both, shown = [*first_units, *last_units], list[Wording]()
-    for one in found:
-        same_side = [other for other in shown if (other.change > 0) == (one.change > 0)]
+    before, after = _shares(first_units), _shares(last_units)
+    changes = {unit: after.get(unit, 0.0) - before.get(unit, 0.0) for unit in before | after}
+    found = [unit for unit, change in changes.items() if abs(change) >= CHANGED]
+    found.sort(key=lambda unit: (-abs(changes[unit]), -len(unit), unit))
+    both, shown = [*first_units, *last_units], list[str]()
+    for unit in found:
+        same_side = [other for other in shown if (changes[other] > 0) == (changes[unit] > 0)]
         if len(same_side) < SHOWN and not any(
-            _agreement(one.unit, other.unit, both) >= ALIKE for other in same_side
+            _agreement(unit, other, both) >= ALIKE for other in same_side
         ):
-            shown.append(one)
-    return sorted(shown, key=lambda one: one.change <= 0)  # stable: the largest stay first
+            shown.append(unit)
+    shown.sort(key=lambda unit: changes[unit] <= 0)  # stable: the largest stay first
+    rewards = [row["total_reward"] for row in last]
+    return [
+        Wording(
+            unit,
+            before.get(unit, 0.0),
+            after.get(unit, 0.0),
+            *_rewards(unit, last_units, rewards),
+        )
+        for unit in shown
+    ]
 
 
 def _answers(paths: Sequence[Path]) -> list[dict]:
-    rows = [row for path in paths for row in read_rollouts(path)]
-    return [row for row in rows if row["total_reward"] is not None]  # None is a NaN
+    return [row for row in rollouts_in(paths) if row["total_reward"] is not None]  # None is a NaN
 
 
 def _units(row: dict) -> set[str]:
@@ -69,15 +78,21 @@ def _units(row: dict) -> set[str]:
     return set(_UNIT.findall(said)) - set(_UNIT.findall(asked))
 
 
-def _wording(
-    unit: str, first: list[set[str]], last: list[set[str]], rows: Sequence[dict]
-) -> Wording:
-    rewards: dict[bool, list[float]] = {True: [], False: []}
-    for units, row in zip(last, rows, strict=True):
-        rewards[unit in units].append(row["total_reward"])
-    with_it, without = (fmean(some) if some else None for some in rewards.values())
-    before, after = (fmean(unit in units for units in some) for some in (first, last))
-    return Wording(unit, before, after, with_it, without)
+def _shares(answers: Sequence[set[str]]) -> dict[str, float]:
+    """For each unit, the share of the answers that contain it."""
+    counts = Counter(unit for units in answers for unit in units)
+    return {unit: count / len(answers) for unit, count in counts.items()}
+
+
+def _rewards(
+    unit: str, answers: Sequence[set[str]], rewards: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """The mean reward of the answers with it, and of those without."""
+    sides: dict[bool, list[float]] = {True: [], False: []}
+    for units, reward in zip(answers, rewards, strict=True):
+        sides[unit in units].append(reward)
+    with_it, without = (fmean(some) if some else None for some in sides.values())
+    return with_it, without
 
 
 def _agreement(one: str, other: str, answers: Sequence[set[str]]) -> float:

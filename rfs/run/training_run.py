@@ -105,36 +105,33 @@ class TrainingRun:
 
     @contextmanager
     def unstopped(self) -> Iterator[None]:
-        """A signal waits until this is done: in the C code that draws pictures, KeyboardInterrupt
-        becomes some other error. (Several ranks agree on a signal, while they sample.)"""
+        """A signal waits until this is done: the rest of a step that has changed the weights, or a
+        report, in whose C code KeyboardInterrupt becomes some other error. (Several ranks agree on
+        a signal, while they sample.)"""
         self.finishing = True
-        try:
-            yield
-        finally:
-            self.finishing = False
+        yield
+        self.finishing = False
         if self.interrupts.received and self.ranks.size == 1:
             raise KeyboardInterrupt
 
     def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
         """Write the step's page, metrics and saves, and look for alarms. Returns why the run must
         end now; "" if it continues."""
-        self.finishing = True
-        # With minibatches the first passes came before, between the waits for groups.
-        several = self.config.num_minibatches > 1
-        self.clock.since("train", self.clock.started if several else self.update_began)
-        self.pages.write_rollouts("train", step, groups)
-        if numbers["optim/nonfinite"]:
-            self.report_nonfinite(step, groups)
-        if numbers["optim/kl_sample_train_v1"] is None:  # no group had a signal: no weight moved
-            numbers |= self.gap(groups, "optim/kl_sample_train")
-        if self.config.compute_post_kl:
-            trained = groups_with_gradient(chosen_groups(groups, self.config), self.config)
-            numbers |= self.gap(trained, "kl_pre_post")
-        stopped = self.finish_step(step, self.measured | numbers)
-        self.settled, self.finishing = self.policy.optimizer.updates, False
-        # A signal that came since the update has waited. (Several ranks agree, while they sample.)
-        if self.interrupts.received and self.ranks.size == 1:
-            raise KeyboardInterrupt
+        with self.unstopped():
+            # With minibatches the first passes came before, between the waits for groups.
+            several = self.config.num_minibatches > 1
+            self.clock.since("train", self.clock.started if several else self.update_began)
+            self.pages.write_rollouts("train", step, groups)
+            if numbers["optim/nonfinite"]:
+                self.report_nonfinite(step, groups)
+            # No group had a signal: no weight moved.
+            if numbers["optim/kl_sample_train_v1"] is None:
+                numbers |= self.gap(groups, "optim/kl_sample_train")
+            if self.config.compute_post_kl:
+                trained = groups_with_gradient(chosen_groups(groups, self.config), self.config)
+                numbers |= self.gap(trained, "kl_pre_post")
+            stopped = self.finish_step(step, self.measured | numbers)
+            self.settled = self.policy.optimizer.updates
         return stopped
 
     def gap(self, groups: Sequence[Group], name: str) -> dict[str, float]:
