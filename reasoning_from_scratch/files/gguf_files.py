@@ -76,6 +76,11 @@ CUTS = {
 }
 NEEDS_GGUF = "the extra `gguf` is needed: uv run --extra gguf rfs ..., or pip install gguf"
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # kinds of tokens
+# A file of Qwen's names only <|im_end|>, which ends a turn. Its generation_config.json on the hub
+# also lists <|endoftext|>, which ends a document and so an answer without the chat template.
+# llama.cpp stops there, too, in any model.
+ENDS_A_DOCUMENT = "<|endoftext|>"
+CONVERSION = 2  # counts up when the folder below would be written differently
 
 
 def converted_gguf(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
@@ -85,7 +90,7 @@ def converted_gguf(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
     with open(path, "rb") as file:
         while block := file.read(2**22):
             crc = zlib.crc32(block, crc)
-    name = f"{path.stem}-{path.stat().st_size:x}-{crc:08x}"
+    name = f"{path.stem}-{path.stat().st_size:x}-{crc:08x}-{CONVERSION}"
     folder = user_cache() / "models" / (name + "-float32" * (dtype == torch.float32))
     if folder.exists():
         return folder
@@ -145,10 +150,7 @@ def write_folder(reader, path: Path, folder: Path, dtype: torch.dtype) -> None:
     state, angles = gguf_state(fields, dtype)
     cfg = gguf_config(fields, state, angles)
     tokenizer, settings = gguf_tokenizer(fields)
-    ends = [fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
-    ends = list(dict.fromkeys(end for end in ends if end is not None))
-    if not ends:
-        raise UserError(f"{path} does not say which token ends a text")
+    ends = ends_of_texts(fields)
     eos = ends if len(ends) > 1 else ends[0]
     pad = fields.get("tokenizer.ggml.padding_token_id", ends[0])
     generation = {"eos_token_id": eos, "pad_token_id": pad}
@@ -163,6 +165,21 @@ def write_folder(reader, path: Path, folder: Path, dtype: torch.dtype) -> None:
     ):
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def ends_of_texts(fields: Fields) -> list[int]:
+    """The tokens after which a model has nothing more to say, the end of a turn first."""
+    named = [fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    ends = [end for end in named if end is not None]
+    if not ends:
+        raise UserError(f"{fields.path} does not say which token ends a text")
+    tokens, kinds = (fields.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
+    ends += [
+        number
+        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
+        if token == ENDS_A_DOCUMENT and kind == CONTROL
+    ]
+    return list(dict.fromkeys(ends))
 
 
 # --- weights and sizes

@@ -21,7 +21,7 @@ from huggingface_hub import hf_hub_download, snapshot_download, try_to_load_from
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import user_cache
 from reasoning_from_scratch.files.downloads import HubUnreachable, told_of_the_hub
-from reasoning_from_scratch.files.gguf_files import NEEDS_GGUF, convert_gguf
+from reasoning_from_scratch.files.gguf_files import CONVERSION, NEEDS_GGUF, convert_gguf
 from reasoning_from_scratch.files.tensor_files import (
     SHARD_INDEX,
     config_from_hf,
@@ -157,7 +157,7 @@ def kept_smollm2() -> Path | None:
 
 
 def _converted() -> Path:
-    return user_cache() / "models" / f"smollm2-{VERSION}-4bit"
+    return user_cache() / "models" / f"smollm2-{VERSION}-4bit-{CONVERSION}"
 
 
 def smollm2() -> Path:

@@ -18,6 +18,7 @@ from reasoning_from_scratch.files.gguf_files import (
 )
 from reasoning_from_scratch.files.tensor_files import to_hf_names
 from reasoning_from_scratch.qwen3 import stretched
+from reasoning_from_scratch.tokenizer import model_stop_ids
 from rfs.files.models import load_model_and_tokenizer
 from tests.files.test_weights import LLAMA_3, make_model
 
@@ -48,7 +49,7 @@ def small(kind, **changes):
     return make_model(True, torch.bfloat16, **sizes | KINDS[kind] | changes)
 
 
-def write(path, model, kind, quantized=(), leave_out=(), **fields):
+def write(path, model, kind, quantized=(), leave_out=(), special=SPECIAL, **fields):
     """The file as llama.cpp's converter writes it."""
     cfg, writer = model.cfg, gguf.GGUFWriter(path, fields.get("architecture", kind))
     writer.add_context_length(cfg["context_length"])
@@ -63,12 +64,13 @@ def write(path, model, kind, quantized=(), leave_out=(), **fields):
     if "experts" in fields:
         writer.add_expert_count(fields["experts"])
     tokenizer = byte_level()
+    tokenizer.add_special_tokens(special)
     tokens = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     writer.add_tokenizer_model(fields.get("tokenizer", "gpt2"))
     writer.add_tokenizer_pre(fields.get("pre", CUT[kind]))
     writer.add_token_list(tokens)
-    writer.add_token_types([3 if token in SPECIAL else 1 for token in tokens])
+    writer.add_token_types([3 if token in special else 1 for token in tokens])
     writer.add_token_merges([" ".join(m) if isinstance(m, list) else m for m in merges])
     writer.add_bos_token_id(tokens.index(SPECIAL[0]))
     writer.add_eos_token_id(tokens.index(SPECIAL[1]))
@@ -151,6 +153,18 @@ def test_in_float32_its_numbers_are_those_of_the_file(tmp_path):
     assert torch.equal(found, expected) and exact.cfg["dtype"] == torch.float32
     assert torch.equal(rounded.trf_blocks[1].att.out_proj.weight, expected.bfloat16())
     assert not torch.equal(expected.bfloat16().float(), expected)
+
+
+@pytest.mark.parametrize("is_control", [True, False])
+def test_the_end_of_a_document_ends_an_answer_too(tmp_path, is_control):
+    """A file of Qwen's names the end of a turn alone."""
+    special = [*SPECIAL, "<|endoftext|>"] if is_control else SPECIAL
+    path = write(tmp_path / "small.gguf", small("qwen2"), "qwen2", special=special)
+    _, tokenizer = load_model_and_tokenizer(path)
+    turn = tokenizer.encode("<|end|>", chat_wrapped=False)
+    document = tokenizer.encode("<|endoftext|>", chat_wrapped=False)
+    assert (len(document) == 1) == is_control  # without the token it is spelled
+    assert model_stop_ids(tokenizer) == {*turn, *(document if is_control else [])}
 
 
 @pytest.mark.parametrize(
