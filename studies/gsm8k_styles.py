@@ -13,7 +13,8 @@ from reasoning_from_scratch.text import read_lines
 LATEX = ("\\(", "\\[", "\\times", "\\frac", "\\cdot", "\\text")
 WAYS = ("latex", "plain")
 FIGURES = ("reward", "tokens", "cut_off")
-STYLES = ("latex", *(f"{way}_{name}" for way in WAYS for name in FIGURES), "rivals", "advantage")
+COMPARED = ("rivals", "advantage", "push")
+STYLES = ("latex", *(f"{way}_{name}" for way in WAYS for name in FIGURES), *COMPARED)
 
 
 def in_latex(text: str) -> bool:
@@ -23,24 +24,50 @@ def in_latex(text: str) -> bool:
 
 
 def styles(run: Path, step: int) -> dict[str, float]:
-    """Of a step's answers: the share in LaTeX, and the figures of each way of writing that there
-    is. Where a problem has answers of both kinds, GRPO compares them: `rivals` counts the LaTeX
-    answers to such problems, and `advantage` is the mean of their advantages."""
+    """Of a step's answers: the share in LaTeX, the figures of each way of writing that there is,
+    and how the two compare."""
     rows = read_lines(run / f"train_iteration_{step:06d}_rollout_summaries.jsonl")
     ways: dict[str, list[dict]] = {way: [] for way in WAYS}
-    groups: dict[int, dict[str, list[dict]]] = {}
     for row in rows:
-        way = "latex" if in_latex(row["text"]) else "plain"
-        ways[way].append(row)
-        groups.setdefault(row["group_idx"], {}).setdefault(way, []).append(row)
+        ways[way_of(row)].append(row)
     found = {"latex": len(ways["latex"]) / len(rows)}
     for way, some in ways.items():
         found |= {f"{way}_{name}": value for name, value in figures(some).items()}
-    rivals = [row for group in groups.values() if len(group) == len(WAYS) for row in group["latex"]]
-    found["rivals"] = len(rivals)
-    if rivals:
-        found["advantage"] = fmean(row["advantage"] for row in rivals)
-    return found
+    return found | compared(rows)
+
+
+def way_of(row: dict) -> str:
+    return "latex" if in_latex(row["text"]) else "plain"
+
+
+def compared(rows: Sequence[dict]) -> dict[str, float]:
+    """Where one problem has answers in both ways, GRPO compares them. `rivals` counts the LaTeX
+    answers to such problems, and `advantage` is the mean of their advantages.
+
+    The loss also divides each answer's advantage by its length, so that a long incorrect answer
+    costs less per token than a short one. `push` is what this makes of the advantage: how much more
+    a token of a LaTeX answer is raised than the average token of its group, where all answers would
+    have the step's mean length. Where they do have it, push and advantage are the same."""
+    groups: dict[int, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(row["group_idx"], []).append(row)
+    usual = fmean(map(tokens, rows))
+    advantages, pushes = [], []
+    for group in groups.values():
+        weights = [row["advantage"] * usual / max(1, tokens(row)) for row in group]
+        mean = fmean(weights)
+        for row, weight in zip(group, weights, strict=True):
+            if way_of(row) == "latex" and any(way_of(other) == "plain" for other in group):
+                advantages.append(row["advantage"])
+                pushes.append(weight - mean)
+    if not advantages:
+        return {"rivals": 0}
+    values = (len(advantages), fmean(advantages), fmean(pushes))
+    return dict(zip(COMPARED, values, strict=True))
+
+
+def tokens(row: dict) -> int:
+    return row["steps"][0]["ac_len"]
 
 
 def figures(rows: Sequence[dict]) -> dict[str, float]:
@@ -48,7 +75,7 @@ def figures(rows: Sequence[dict]) -> dict[str, float]:
         return {}
     values = (
         fmean(row["total_reward"] for row in rows),
-        fmean(row["steps"][0]["ac_len"] for row in rows),
+        fmean(map(tokens, rows)),
         fmean(row["stop_reason"] != "stop" for row in rows),
     )
     return dict(zip(FIGURES, values, strict=True))
