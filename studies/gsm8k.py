@@ -320,7 +320,7 @@ def report(
             parts["beyond"] = lambda: measured().beyond()
     for name, part in parts.items():
         row |= kept(folder / f"{name}.json", part)
-        shown = {column: f"{row[column]:.4g}" if column in row else "" for column in COLUMNS}
+        shown = {column: f"{row[column]:.5g}" if column in row else "" for column in COLUMNS}
         replace_rows(options.out, this, [shown])
         keep_problems(beside(options, "problems.csv"), this, folder)
         if name != "held_back":

@@ -107,7 +107,7 @@ def students_and_their_teacher() -> str:
     (gain,) = {round(students[seed] - grpo[seed]) for seed in "012"}
     longer = mean(fresh("experiment", "grpo", "3e-05").values())
     return (
-        f"In each of three seeds they end {gain} points above that model. But their teacher's "
+        f"In each of three seeds they end {gain} points above this teacher. But its "
         "steps cost time as well. With a little more time, GRPO itself gets about as far: "
         f"{longer:.1f}% after 60 steps, against the students' {mean(students.values()):.1f}% "
         "(means of three seeds)."
@@ -324,8 +324,12 @@ def advantages_of_latex() -> str:
         for ten in tens
     ]
     first, later = (mean(numbers(curve[a : a + 5], "latex")) for a in (0, 15))
-    assert 0.075 < first < 0.085 and later > 0.45 and max(means[:2]) < 0  # it spread, not by its reward
-    return f"between {min(means):.2f} and {max(means):.2f} in each block of ten steps".replace("-", MINUS)
+    assert (
+        0.075 < first < 0.085 and later > 0.45 and max(means[:2]) < 0
+    )  # it spread, not by its reward
+    return f"between {min(means):.2f} and {max(means):.2f} in each block of ten steps".replace(
+        "-", MINUS
+    )
 
 
 def style_at_a_falling_rate() -> str:
