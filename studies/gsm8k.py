@@ -39,13 +39,13 @@ that sample, and gsm8k_answers.json has twenty test problems, chosen at random, 
 answers. A finished arm is not repeated; an interrupted one continues from its last save: give the
 same command again.
 
-So far gsm8k.csv has the untrained model with the prompt that is trained with, grpo with seeds 3 and
-0, and with seed 3 also grpo-falling and, for --budget 3660, solutions, own-answers and distilled
-(docs/gsm8k.md tells of them). gsm8k_first_steps.csv has three runs with the same seed that were
-interrupted: with 16 problems a step, in 21 and 22 steps, mean rewards of each seven were 0.08,
-0.09, 0.17 and 0.09, 0.13, 0.22; with 8 problems, in 18 steps, they were 0.07, 0.10, 0.09 for each
-six, and answers grew from 125 to 156 tokens. With so few groups of mixed rewards (a third of the
-eight) a step follows chance, so 16 is the default.
+So far gsm8k.csv has the untrained model with three of the prompts (two of them only with greedy
+decoding, in float32), grpo with seeds 3 and 0, and with seed 3 also grpo-falling and, for --budget
+3660, solutions, own-answers and distilled (docs/gsm8k.md tells of them). gsm8k_first_steps.csv has
+three runs with the same seed that were interrupted: with 16 problems a step, in 21 and 22 steps,
+mean rewards of each seven were 0.08, 0.09, 0.17 and 0.09, 0.13, 0.22; with 8 problems, in 18 steps,
+they were 0.07, 0.10, 0.09 for each six, and answers grew from 125 to 156 tokens. With so few groups
+of mixed rewards (a third of the eight) a step follows chance, so 16 is the default.
 
 The weights are those of Qwen's own 4-bit file, computed with in bfloat16 where the processor
 multiplies that. Each prompt is put into the model's chat template, except where the name says
@@ -78,7 +78,7 @@ import gsm8k_questions as questions  # noqa: E402
 from costs import cost, forget_weights, run, run_for, saved  # noqa: E402
 from gsm8k_lessons import check_teacher, collect, spent, write_lessons  # noqa: E402
 from gsm8k_picture import draw  # noqa: E402
-from gsm8k_questions import BEST, LONGEST, opened, prompt_in, spelled, split  # noqa: E402
+from gsm8k_questions import LONGEST, TRAINED_WITH, opened, prompt_in, spelled, split  # noqa: E402
 from gsm8k_styles import STYLES, styles  # noqa: E402
 from gsm8k_table import prompt_table, table  # noqa: E402
 from measuring import TRANSFER, Measured, check_sets, keep_answers, keep_problems, kept  # noqa: E402
@@ -259,13 +259,13 @@ def base(options: Options, name: str) -> None:
     asked = prompt_in(folder, name), folder / spelled(name), questions.longest(name)
     # (model, arm, seed, learning rate) is a row's name.
     this = named(options, f"base, {name}", "", "")
-    report(options, this, *asked, partial(opened, options.model, name), {}, name == BEST)
+    report(options, this, *asked, partial(opened, options.model, name), {}, name == TRAINED_WITH)
 
 
 def trained(trial: Trial) -> None:
     """Trains, and measures what came of it."""
     options, folder = trial.options, trial.folder
-    prompt = prompt_in(folder, BEST)
+    prompt = prompt_in(folder, TRAINED_WITH)
     row = kept(folder / "row.json", partial(TRAIN[trial.arm], trial, prompt))
     for earlier in folder.glob("*/run"):  # what the last run began with
         forget_weights(earlier)
@@ -455,7 +455,7 @@ SETS_OF_TEST = 2 * 1319 + 16 * 200 + 500 + 200  # answers of a final model: see 
 def estimate(options: Options) -> str:
     """From the answers to four problems, and one training pass over all of them."""
     trial = Trial(options, "grpo", 0, RATES["grpo"][0])
-    prompt = prompt_in(folder_of(options) / "smoke", BEST)
+    prompt = prompt_in(folder_of(options) / "smoke", TRAINED_WITH)
     settings = practice(trial, prompt, problems_per_step=TRIED)
     config: RunConfig = resolved(configure(**settings))
     policy = Policy.load(options.model, config)

@@ -6,7 +6,7 @@ from textwrap import fill
 
 import numpy as np
 import pandas as pd
-from gsm8k_questions import BEST
+from gsm8k_questions import TRAINED_WITH
 from gsm8k_table import UNTRAINED as BASE
 from gsm8k_table import Arm, Rows, answers, arm_of
 from measuring import HELD_OUT
@@ -16,7 +16,7 @@ from rfs.files.tables import read_table
 
 HERE = Path(__file__).resolve().parent
 STUDENT = "qwen2.5-coder-0.5b-instruct-q4_k_m"
-UNTRAINED = f"{BASE}{BEST}"
+UNTRAINED = f"{BASE}{TRAINED_WITH}"
 GRPO = {"model": STUDENT, "arm": "grpo", "lr": "0.0001"}
 WIDTH = 76  # characters of a line
 SHOWN = {  # columns, and what the chapter's table calls them

@@ -134,13 +134,16 @@ def line(rows: Sequence[dict], known: dict[str, float]) -> dict[str, str]:
 def ends(rows: Sequence[Mapping[str, str]]) -> str:
     """A table of how each arm's runs ended: the mean of its seeds, with their range in parentheses.
     The first line is how all of them started."""
-    first, *_ = [row for row in rows if row["step"] == "0"]
-    lines = [["", *ENDS], ["before", *(with_range([float(first[name])], name) for name in ENDS)]]
-    for arm in dict.fromkeys(row["arm"] for row in rows):
+
+    def line(title: str, some: Sequence[Mapping[str, str]]) -> list[str]:
+        return [title, *(with_range([float(row[name]) for row in some], name) for name in ENDS)]
+
+    arms = dict.fromkeys(row["arm"] for row in rows)
+    starts = [row for row in rows if row["step"] == "0" and row["arm"] == next(iter(arms))]
+    lines = [["", *ENDS], line("before", starts)]
+    for arm in arms:
         last = [row for row in rows if row["arm"] == arm and row["step"] == str(STEPS)]
-        lines.append(
-            [arm, *(with_range([float(row[name]) for row in last], name) for name in ENDS)]
-        )
+        lines.append(line(arm, last))
     return "\n".join(aligned(lines))
 
 

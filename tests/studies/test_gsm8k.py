@@ -109,7 +109,7 @@ def test_each_arm_is_a_row_and_is_not_repeated(all_arms):
     rows = read_table(options.out)
     assert [row["arm"] for row in rows] == [*names, *gsm8k.RATES]
     for row in rows:
-        whole = row["arm"] == f"base, {questions.BEST}" or row["seed"]
+        whole = row["arm"] == f"base, {questions.TRAINED_WITH}" or row["seed"]
         for name in ("test_sampled", "test_majority", "test_pass@16", "math500", "gym"):
             assert bool(row[name]) == bool(whole)
         assert row["test_greedy"] and row["majority"] and float(row["test_tokens"]) > 0
@@ -387,7 +387,7 @@ def test_a_model_that_solves_nothing_teaches_nothing(tmp_path):
 
 def test_answers_are_collected_until_the_time_is_spent(data, small, tmp_path):
     """A second call with more time adds chunks, and one with none opens no model."""
-    prompt, path = questions.prompt_in(tmp_path, questions.BEST), tmp_path / "answers.jsonl"
+    prompt, path = questions.prompt_in(tmp_path, questions.TRAINED_WITH), tmp_path / "answers.jsonl"
     made = []
 
     def model():
