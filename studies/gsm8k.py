@@ -11,6 +11,7 @@
     grpo-falling   the same with a learning rate that falls to 0 in equal steps
     dr-grpo        the same with Dr. GRPO's averages, which do not spare long incorrect answers
     grpo-kl        the same as grpo with a KL term that keeps it near the untrained model
+    grpo-qwen      the same as grpo with Qwen's own prompt, with which the untrained model does best
     format         the same as grpo, rewarded for any box: what the format alone brings
     half-trained   the same as grpo, trained on the four of each eight answers that differ most
     int8-rollouts  the same as grpo, sampled with weights in 8 bits
@@ -89,6 +90,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "grpo-falling": {"lr_schedule": "linear"},
     "dr-grpo": {"recipe": "dr_grpo"},
     "grpo-kl": {"kl": "k3", "kl_coef": 0.04},  # as in DeepSeekMath (2024)
+    "grpo-qwen": {"stop": None, "max_new_tokens": questions.longest("qwen")},
     "format": {"reward": f"{HERE}:any_box"},
     "half-trained": {"train_rollouts": 4},
     "int8-rollouts": {"sampling_weights": "int8"},
@@ -99,6 +101,7 @@ RATES = {
     "grpo-falling": (1e-4, 2e-4),
     "dr-grpo": (1e-4, 2e-4),
     "grpo-kl": (1e-4, 2e-4),
+    "grpo-qwen": (1e-4, 2e-4),
     "format": (1e-4,),
     "half-trained": (1e-4,),
     "int8-rollouts": (1e-4,),
@@ -109,6 +112,7 @@ RATES = {
     "on-policy": (1e-4, 5e-5, 2e-4),
 }
 ARMS = ("base", *RATES)
+PROMPT_OF = {"grpo-qwen": "qwen"}  # of an arm, if it is another than TRAINED_WITH
 TAUGHT = ("distilled", "distilled-grpo", "on-policy")
 SAMPLING = (*CHANGES, "distilled-grpo", "on-policy")  # their last run learns from rollouts
 ROUNDS = 3  # of own-answers: sample, learn, and sample with what was learned
@@ -265,14 +269,16 @@ def base(options: Options, name: str) -> None:
 def trained(trial: Trial) -> None:
     """Trains, and measures what came of it."""
     options, folder = trial.options, trial.folder
-    prompt = prompt_in(folder, TRAINED_WITH)
+    asked = PROMPT_OF.get(trial.arm, TRAINED_WITH)
+    prompt = prompt_in(folder, asked)
     row = kept(folder / "row.json", partial(TRAIN[trial.arm], trial, prompt))
     for earlier in folder.glob("*/run"):  # what the last run began with
         forget_weights(earlier)
     this = named(options, trial.arm, str(trial.seed), f"{trial.lr:g}")
     if trial.arm in SAMPLING:
         replace_rows(beside(options, "curves.csv"), this, curve_of(folder / "run"))
-    report(options, this, prompt, folder, LONGEST, lambda: opened(saved(folder)), row, True)
+    longest = questions.longest(asked)
+    report(options, this, prompt, folder, longest, lambda: opened(saved(folder), asked), row, True)
 
 
 def curve_of(run: Path) -> list[dict[str, str]]:

@@ -135,6 +135,7 @@ def test_each_run_of_rollouts_keeps_its_curve(all_arms):
         "grpo-falling",
         "dr-grpo",
         "grpo-kl",
+        "grpo-qwen",
         "format",
         "half-trained",
         "int8-rollouts",
