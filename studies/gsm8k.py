@@ -33,6 +33,8 @@ Ground rules, written down before the first run:
 3. Differences have a paired standard error over the problems; the seeds' range stands beside it.
 4. A cost is the processor's time in all threads, without the measurements. A teacher's counts.
 5. Every arm that was run is in the table.
+6. A trained model is also asked with Qwen's own prompt, the best of the untrained model, in a row
+   of its own: what is learned should not depend on the prompt.
 
 Each arm writes a row to the CSV file. Beside it, gsm8k_problems.csv says of every problem that was
 asked how many answers were correct, gsm8k_curves.csv (drawn in gsm8k.png) has the steps of the runs
@@ -113,6 +115,8 @@ RATES = {
 }
 ARMS = ("base", *RATES)
 PROMPT_OF = {"grpo-qwen": "qwen"}  # of an arm, if it is another than TRAINED_WITH
+ASKED = "qwen"  # a prompt that other arms never train with: does what they learn carry over?
+CROSSED = ", asked with Qwen's prompt"
 TAUGHT = ("distilled", "distilled-grpo", "on-policy")
 SAMPLING = (*CHANGES, "distilled-grpo", "on-policy")  # their last run learns from rollouts
 ROUNDS = 3  # of own-answers: sample, learn, and sample with what was learned
@@ -279,6 +283,10 @@ def trained(trial: Trial) -> None:
         replace_rows(beside(options, "curves.csv"), this, curve_of(folder / "run"))
     longest = questions.longest(asked)
     report(options, this, prompt, folder, longest, lambda: opened(saved(folder), asked), row, True)
+    if asked != ASKED:
+        other = prompt_in(folder, ASKED), folder / ASKED, questions.longest(ASKED)
+        this |= {"arm": trial.arm + CROSSED}
+        report(options, this, *other, lambda: opened(saved(folder), ASKED), {}, False)
 
 
 def curve_of(run: Path) -> list[dict[str, str]]:

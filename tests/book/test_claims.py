@@ -294,6 +294,23 @@ def above_the_better_prompt(with_640_tokens: bool) -> str:
     return f"differences are {gaps}" if with_640_tokens else f"end {gaps} above Qwen's own prompt"
 
 
+CROSSED = {"arm": "grpo, asked with Qwen's prompt", "seed": "3"}
+
+
+def carries_over(with_640_tokens: bool) -> str:
+    """What was learned with one prompt, asked with another."""
+    kind = "held_back, cut-off answers continued" if with_640_tokens else "held_back"
+    before, after = (
+        list(map(int, rows_of("studies/gsm8k_problems.csv", set=kind, **one)[0]["correct"]))
+        for one in ({"arm": "base, qwen"}, CROSSED)
+    )
+    gap, error = points([late - early for early, late in zip(before, after, strict=True)])
+    late, early = (f"{100 * mean(one):.1f}" for one in (after, before))
+    if with_640_tokens:
+        return f"it is {late} instead of {early}%, again {gap} points ({error})"
+    return f"solves {late}% instead of {early}%: {gap} points more ({error})"
+
+
 def own_prompt_in_chapter_6() -> str:
     (row,) = rows_of(GSM8K, arm="base, qwen")
     after = [f"{100 * float(rows_of(GSM8K, **seed)[0]['greedy']):.1f}%" for seed in SEEDS]
@@ -486,6 +503,9 @@ def gsm8k_in_the_card() -> str:
         ("docs/gsm8k.md", above_the_better_prompt(with_640_tokens=False)),
         ("docs/gsm8k.md", above_the_better_prompt(with_640_tokens=True)),
         (CH06, own_prompt_in_chapter_6()),
+        ("docs/gsm8k.md", carries_over(with_640_tokens=False)),
+        (CH06, carries_over(with_640_tokens=False)),
+        ("docs/gsm8k.md", carries_over(with_640_tokens=True)),
         ("README.md", rivals_in_readme()),
         (CH07, falling_rate_in_chapter_7()),
         (CH06, short_questions()),

@@ -20,6 +20,9 @@ import gsm8k_styles  # isort: skip
 import gsm8k_table  # isort: skip
 import measuring  # isort: skip
 
+# The rows of what was trained: most are asked with a second prompt, too.
+CROSSED = [arm + gsm8k.CROSSED for arm in gsm8k.RATES if arm not in gsm8k.PROMPT_OF]
+TRAINED = [*gsm8k.RATES, *CROSSED]
 LEARNED = ("own-answers", "solutions", "distilled", "distilled-grpo", "on-policy")
 
 
@@ -107,13 +110,15 @@ def test_a_run_of_grpo_keeps_the_settings_that_it_began_with(data, tmp_path):
 def test_each_arm_is_a_row_and_is_not_repeated(all_arms):
     options, names = all_arms, [f"base, {name}" for name in questions.PROMPTS]
     rows = read_table(options.out)
-    assert [row["arm"] for row in rows] == [*names, *gsm8k.RATES]
+    assert [row["arm"] for row in rows[: len(names)]] == names
+    assert sorted(row["arm"] for row in rows[len(names) :]) == sorted(TRAINED)
     for row in rows:
-        whole = row["arm"] == f"base, {questions.TRAINED_WITH}" or row["seed"]
+        own_prompt = row["seed"] and row["arm"] not in CROSSED
+        whole = row["arm"] == f"base, {questions.TRAINED_WITH}" or own_prompt
         for name in ("test_sampled", "test_majority", "test_pass@16", "math500", "gym"):
             assert bool(row[name]) == bool(whole)
         assert row["test_greedy"] and row["majority"] and float(row["test_tokens"]) > 0
-        assert bool(row["seconds"]) == bool(row["seed"])
+        assert bool(row["seconds"]) == bool(own_prompt)
     written = {
         path: path.stat().st_mtime_ns for path in options.folder.rglob("*") if path.is_file()
     }
@@ -227,7 +232,7 @@ def test_what_is_kept_of_each_problem_and_to_read(all_arms):
     to_read = json.loads(all_arms.out.with_name("rows_answers.json").read_text())
     assert len(to_read) == 3
     for one in to_read:
-        assert len(one["said"]) == len(questions.PROMPTS) + len(gsm8k.RATES)
+        assert len(one["said"]) == len(questions.PROMPTS) + len(TRAINED)
         assert set(one["said"]["tiny-base, grpo, 3, 0.0001"]) == {"text", "correct"}
 
 
@@ -279,7 +284,7 @@ def test_the_table_has_every_arm(all_arms, capsys):
     gsm8k.main(gsm8k.Options(out=all_arms.out, table=True))
     prompts, arms = (text.splitlines() for text in capsys.readouterr().out.split("\n\n"))
     assert len(prompts) == 2 + len(questions.PROMPTS)
-    assert len(arms) == len(prompts) + len(gsm8k.RATES)
+    assert len(arms) == len(prompts) + len(TRAINED)
     for lines, header in ((prompts, gsm8k_table.PROMPTS), (arms, gsm8k_table.HEADER)):
         assert all(line.count("|") == len(header) + 1 for line in lines)
 
@@ -420,5 +425,5 @@ def test_a_row_of_an_earlier_version_with_fewer_columns_is_replaced(all_arms, tm
     shutil.copy(gsm8k.beside(all_arms, "problems.csv"), tmp_path / "old_problems.csv")
     gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": ("grpo",), "out": tmp_path / "old.csv"}))
     found = read_table(tmp_path / "old.csv")
-    assert [row["arm"] for row in found] == ["format", "grpo"]
+    assert [row["arm"] for row in found] == ["format", "grpo", "grpo" + gsm8k.CROSSED]
     assert found[1] == next(row for row in rows if row["arm"] == "grpo")
