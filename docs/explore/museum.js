@@ -27,7 +27,7 @@ const MUSEUM = {
    "truth": "b",
    "repair": "max_new_tokens = 24, repaired to max_new_tokens = 160",
    "seen": [
-    "The limit was 24 tokens. A solution of three lines needs about twice as much, so it never reaches its box and is never rewarded. The rewarded answers are a guess now and then, and solutions of a single line. These one-line solutions teach the model to write steps on every problem. As a result more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. With an alarm rfs train prints its usual cause. For this alarm that is a limit that is too small, and this time the usual cause is the true one.",
+    "The limit was 24 tokens. A solution of three lines needs about twice as many, so it never reaches its box and is never rewarded. The only rewarded answers are solutions of a single line and, now and then, a lucky guess. These one-line solutions teach the model to write steps on every problem. As a result more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. With an alarm rfs train prints its usual cause. Here the usual cause, too small a limit, is also the true one.",
     "If you look only at the reward, you search for the fault in the model. The fault is in the configuration, and the answers show it at a glance."
    ],
    "sick": {
@@ -198,7 +198,7 @@ const MUSEUM = {
    "repair": "top_p = 0.6, repaired to top_p = 1.0",
    "seen": [
     "The sampler drew with top-p 0.6. At the first token of an answer, that leaves only the token that starts a guess, because three answers in four are guesses. All rollouts of a group were therefore guesses, mostly the same guess. Hardly any group had a signal, and the model hardly changed. What is never sampled is never rewarded.",
-    "Two alarms went off. sampler_gap went off at the first step, with both seeds: the trainer computed log-probabilities under the whole distribution, so sampler and trainer were two different policies. no_signal went off after ten steps without a signal, with one of the two seeds. The usual cause of no_signal, problems that are too hard, is not the cause here. By default, a run that samples with top-p remembers which tokens were cut and computes its log-probabilities among the others (keep_sampling_mask). With this default the first alarm would be silent, and the run would learn just as little."
+    "Two alarms went off. sampler_gap went off at the first step, with both seeds: the trainer computed log-probabilities under the whole distribution, so sampler and trainer were two different policies. no_signal went off after ten steps without a signal, with one of the two seeds. The usual cause of no_signal, problems that are too hard, is not the cause here. By default, a run that samples with top-p remembers which tokens were cut and computes its log-probabilities over the remaining ones (keep_sampling_mask). We turned that off here; with it, the first alarm would be silent, and the run would learn just as little."
    ],
    "sick": {
     "curves": {
@@ -452,7 +452,7 @@ const MUSEUM = {
    "truth": "a",
    "repair": "lr = 0.002, repaired to lr = 0.0003",
    "seen": [
-    "The learning rate was 2e-3, as in section 7.1. The run begins better than the repaired one, and ends with no correct answers. The alarm names a symptom, answers without end. The usual causes of that symptom, a small limit or a reward for rambling, do not apply here.",
+    "The learning rate was 2e-3, as in section 7.1. The run begins better than the repaired one, and ends with no correct answers. The alarm names a symptom, answers without end. Its usual cause, a limit that is too small, does not apply here, and nothing in the reward favors long answers.",
     "Rooms 5 and 6 have the same fault in opposite directions, and the repaired run is the same in both. The sick runs' learning rates differ by a factor of 2,000. As the sweep showed, only a small part of that range learns much in twenty steps."
    ],
    "sick": {
@@ -625,7 +625,7 @@ const MUSEUM = {
    "repair": "edit = k1_in_the_loss, repaired to edit = k2_in_the_loss",
    "seen": [
     "As section 7.3 showed, k1 in the loss does not pull the policy toward the reference. With fresh rollouts k1 adds only noise. With rollouts that are used again it does worse: each pass pushes down every token that was sampled, and no clip stops the push. For five steps the reward outweighs this push. Then the model has been pushed away from everything it used to write. It writes nonsense, entropy rises fourfold, and at last every answer repeats the same few characters up to the limit.",
-    "The repaired run has k2 with the same weight, which constrains the model so much that it learns slowly. The package refuses k1 in the loss, so for this room we replaced one of its functions. The curve of the distance shows k1 in both runs. The chapter uses k3, which contains an exponential: single tokens that four passes have pushed down raise it above a thousand nats in the very first step."
+    "The repaired run has k2 with the same weight, and 62.5% of its last step's rollouts are correct. The package refuses k1 in the loss, so for this room we replaced one of its functions. The curve of the distance shows k1 in both runs. The chapter uses k3, but k3 contains an exponential: a few tokens that four passes have pushed down take it above a thousand nats in this run's very first step."
    ],
    "sick": {
     "curves": {
