@@ -42,9 +42,10 @@ that sample, and gsm8k_answers.json has twenty test problems, chosen at random, 
 answers. A finished arm is not repeated; an interrupted one continues from its last save: give the
 same command again.
 
-So far gsm8k.csv has the untrained model with three of the prompts (two of them only with greedy
-decoding, in float32), grpo with seeds 3 and 0, and with seed 3 also grpo-falling and, for --budget
-3660, solutions, own-answers and distilled (docs/gsm8k.md tells of them). gsm8k_first_steps.csv has
+So far gsm8k.csv has the untrained model with three of the prompts ("four examples" only with greedy
+decoding), grpo with seeds 3 and 0, its seed 3 also asked with Qwen's prompt, and with seed 3 also
+grpo-falling and, for --budget 3660, solutions, own-answers and distilled (docs/gsm8k.md tells of
+them). What was asked with the other prompts was measured in float32. gsm8k_first_steps.csv has
 three runs with the same seed that were interrupted: with 16 problems a step, in 21 and 22 steps,
 mean rewards of each seven were 0.08, 0.09, 0.17 and 0.09, 0.13, 0.22; with 8 problems, in 18 steps,
 they were 0.07, 0.10, 0.09 for each six, and answers grew from 125 to 156 tokens. With so few groups
