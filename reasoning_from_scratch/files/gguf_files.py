@@ -150,7 +150,7 @@ def write_folder(reader, path: Path, folder: Path, dtype: torch.dtype) -> None:
     state, angles = gguf_state(fields, dtype)
     cfg = gguf_config(fields, state, angles)
     tokenizer, settings = gguf_tokenizer(fields)
-    ends = ends_of_texts(fields)
+    ends = ends_of_texts(fields, tokenizer)
     eos = ends if len(ends) > 1 else ends[0]
     pad = fields.get("tokenizer.ggml.padding_token_id", ends[0])
     generation = {"eos_token_id": eos, "pad_token_id": pad}
@@ -167,17 +167,16 @@ def write_folder(reader, path: Path, folder: Path, dtype: torch.dtype) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def ends_of_texts(fields: Fields) -> list[int]:
+def ends_of_texts(fields: Fields, tokenizer: Tokenizer) -> list[int]:
     """The tokens after which a model has nothing more to say, the end of a turn first."""
     named = [fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     ends = [end for end in named if end is not None]
     if not ends:
         raise UserError(f"{fields.path} does not say which token ends a text")
-    tokens, kinds = (fields.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
     ends += [
         number
-        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
-        if token == ENDS_A_DOCUMENT and kind == CONTROL
+        for number, token in tokenizer.get_added_tokens_decoder().items()
+        if token.content == ENDS_A_DOCUMENT and token.special  # a control token of the file
     ]
     return list(dict.fromkeys(ends))
 
