@@ -93,7 +93,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "grpo-falling": {"lr_schedule": "linear"},
     "dr-grpo": {"recipe": "dr_grpo"},
     "grpo-kl": {"kl": "k3", "kl_coef": 0.04},  # as in DeepSeekMath (2024)
-    "grpo-qwen": {"stop": None, "max_new_tokens": questions.longest("qwen")},
+    "grpo-qwen": {},  # see PROMPT_OF
     "format": {"reward": f"{HERE}:any_box"},
     "half-trained": {"train_rollouts": 4},
     "int8-rollouts": {"sampling_weights": "int8"},
@@ -115,9 +115,8 @@ RATES = {
     "on-policy": (1e-4, 5e-5, 2e-4),
 }
 ARMS = ("base", *RATES)
-PROMPT_OF = {"grpo-qwen": "qwen"}  # of an arm, if it is another than TRAINED_WITH
-ASKED = "qwen"  # a prompt that other arms never train with: does what they learn carry over?
-CROSSED = ", asked with Qwen's prompt"
+PROMPT_OF = {"grpo-qwen": questions.QWENS}  # of an arm, if it is another than TRAINED_WITH
+CROSSED = ", asked with Qwen's prompt"  # which the other arms never train with
 TAUGHT = ("distilled", "distilled-grpo", "on-policy")
 SAMPLING = (*CHANGES, "distilled-grpo", "on-policy")  # their last run learns from rollouts
 ROUNDS = 3  # of own-answers: sample, learn, and sample with what was learned
@@ -243,6 +242,11 @@ class Trial:
     lr: float
 
     @property
+    def asked(self) -> str:
+        """The name of the prompt that it trains with."""
+        return PROMPT_OF.get(self.arm, TRAINED_WITH)
+
+    @property
     def folder(self) -> Path:
         return folder_of(self.options) / f"{self.arm}-{self.seed}-{self.lr:g}"
 
@@ -264,30 +268,34 @@ def beside(options: Options, name: str) -> Path:
 def base(options: Options, name: str) -> None:
     """The untrained model under one prompt. The test set gets greedy decoding from all prompts, and
     the rest of what is measured from the one that is trained with."""
-    folder = folder_of(options) / "base"
-    asked = prompt_in(folder, name), folder / spelled(name), questions.longest(name)
+    folder = folder_of(options) / "base" / spelled(name)
     # (model, arm, seed, learning rate) is a row's name.
     this = named(options, f"base, {name}", "", "")
-    report(options, this, *asked, partial(opened, options.model, name), {}, name == TRAINED_WITH)
+    report(options, this, name, folder, lambda: options.model, {}, name == TRAINED_WITH)
 
 
 def trained(trial: Trial) -> None:
     """Trains, and measures what came of it."""
     options, folder = trial.options, trial.folder
-    asked = PROMPT_OF.get(trial.arm, TRAINED_WITH)
-    prompt = prompt_in(folder, asked)
+    prompt = prompt_in(folder, trial.asked)
     row = kept(folder / "row.json", partial(TRAIN[trial.arm], trial, prompt))
     for earlier in folder.glob("*/run"):  # what the last run began with
         forget_weights(earlier)
     this = named(options, trial.arm, str(trial.seed), f"{trial.lr:g}")
     if trial.arm in SAMPLING:
         replace_rows(beside(options, "curves.csv"), this, curve_of(folder / "run"))
-    longest = questions.longest(asked)
-    report(options, this, prompt, folder, longest, lambda: opened(saved(folder), asked), row, True)
-    if asked != ASKED:
-        other = prompt_in(folder, ASKED), folder / ASKED, questions.longest(ASKED)
+    report(options, this, trial.asked, folder, lambda: saved(folder), row, True)
+    if trial.asked != questions.QWENS:  # does what it learned carry over?
         this |= {"arm": trial.arm + CROSSED}
-        report(options, this, *other, lambda: opened(saved(folder), ASKED), {}, False)
+        report(
+            options,
+            this,
+            questions.QWENS,
+            folder / questions.QWENS,
+            lambda: saved(folder),
+            {},
+            False,
+        )
 
 
 def curve_of(run: Path) -> list[dict[str, str]]:
@@ -313,18 +321,18 @@ def named(options: Options, arm: str, seed: str, lr: str) -> dict[str, str]:
 def report(
     options: Options,
     this: dict[str, str],
-    prompt: str,
+    name: str,
     folder: Path,
-    longest: int,
-    open_model: Callable[[], Policy],
+    model: Callable[[], str],
     row: dict[str, float],
     whole: bool,
 ) -> None:
-    """Measures what has not been measured, and writes the row after each part. The model is only
-    opened for it."""
+    """Measures what has not been measured with the prompt of that name, and writes the row after
+    each part. The model is only looked for and opened for it."""
+    prompt, longest = prompt_in(folder, name), questions.longest(name)
 
     def measured() -> Measured:
-        return Measured(open_model(), prompt, folder, longest)
+        return Measured(opened(model(), name), prompt, folder, longest)
 
     parts: dict[str, Callable[[], dict[str, float]]] = {
         "held_back": lambda: measured().held_back(split()[1])
@@ -333,12 +341,12 @@ def report(
         parts["test"] = lambda: measured().on_test_set()
         if whole:
             parts["beyond"] = lambda: measured().beyond()
-    for name, part in parts.items():
-        row |= kept(folder / f"{name}.json", part)
+    for part, measure in parts.items():
+        row |= kept(folder / f"{part}.json", measure)
         shown = {column: f"{row[column]:.5g}" if column in row else "" for column in COLUMNS}
         replace_rows(options.out, this, [shown])
         keep_problems(beside(options, "problems.csv"), this, folder)
-        if name != "held_back":
+        if part != "held_back":
             its_name = ", ".join(filter(None, this.values()))
             keep_answers(beside(options, "answers.json"), its_name, folder)
     print(*this.values(), {name: value for name, value in shown.items() if value}, flush=True)
@@ -352,7 +360,8 @@ def practice(trial: Trial, prompt: str, **changes: Any) -> dict[str, Any]:
     options = trial.options
     return dict(
         recipe="grpo", model=options.model, problems=f"{HERE}:problems", prompt=prompt,
-        stop="\\n", max_new_tokens=LONGEST, problems_per_step=options.problems_per_step,
+        stop=questions.stop_of(trial.asked), max_new_tokens=questions.longest(trial.asked),
+        problems_per_step=options.problems_per_step,
         rollouts=8, steps=options.steps, seed=trial.seed, lora_rank=8, lr=trial.lr,
         preflight=False, eval_every=options.eval_every, eval_limit=questions.HELD_BACK,
         micro_batch_tokens=options.micro_batch_tokens, sample_rows=128, rolling_every=5,

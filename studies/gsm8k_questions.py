@@ -71,6 +71,7 @@ PROMPTS: dict[str, Callable[[], str]] = {
     "four examples, no template": four_examples,
 }
 TRAINED_WITH = "four examples, no template"  # not the best: see gsm8k.csv
+QWENS = "qwen"  # the best so far
 IN_ONE_LINE = ("four examples", TRAINED_WITH)  # answers end with their line
 
 
@@ -92,6 +93,11 @@ def opened(model: str, name: str = TRAINED_WITH) -> Policy:
     if name in IN_ONE_LINE:
         policy.tokenizer.end_answers_at("\n")
     return policy
+
+
+def stop_of(name: str) -> str | None:
+    """What ends an answer, as --stop takes it."""
+    return "\\n" if name in IN_ONE_LINE else None
 
 
 def longest(name: str) -> int:

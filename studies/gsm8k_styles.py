@@ -54,12 +54,13 @@ def compared(rows: Sequence[dict]) -> dict[str, float]:
     usual = fmean(map(tokens, rows))
     advantages, pushes = [], []
     for group in groups.values():
+        ways = [way_of(row) for row in group]
+        if len(set(ways)) < len(WAYS):
+            continue
         weights = [row["advantage"] * usual / max(1, tokens(row)) for row in group]
-        mean = fmean(weights)
-        for row, weight in zip(group, weights, strict=True):
-            if way_of(row) == "latex" and any(way_of(other) == "plain" for other in group):
-                advantages.append(row["advantage"])
-                pushes.append(weight - mean)
+        latex = [place for place, way in enumerate(ways) if way == "latex"]
+        advantages += [group[place]["advantage"] for place in latex]
+        pushes += [weights[place] - fmean(weights) for place in latex]
     if not advantages:
         return {"rivals": 0}
     values = (len(advantages), fmean(advantages), fmean(pushes))

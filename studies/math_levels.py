@@ -32,7 +32,7 @@ from rfs.files.tables import read_table, replace_rows
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))
 from costs import run, saved  # noqa: E402
-from gsm8k_questions import IN_ONE_LINE, PROMPTS, opened, prompt_in, spelled  # noqa: E402
+from gsm8k_questions import PROMPTS, opened, prompt_in, spelled, stop_of  # noqa: E402
 from measuring import Measured, by_problem  # noqa: E402
 
 TRAINED_LEVELS = ("Level 1", "Level 2", "Level 3")
@@ -97,7 +97,7 @@ def trained(options: Options, seed: int, folder: Path) -> float:
     settings = dict(
         recipe="grpo", model=options.model, problems=str(files["train"]), steps=options.steps,
         seed=seed, prompt=prompt_in(folder.parent, options.prompt), lora_rank=8, lr=options.lr,
-        stop="\\n" if options.prompt in IN_ONE_LINE else None, max_new_tokens=options.longest,
+        stop=stop_of(options.prompt), max_new_tokens=options.longest,
         problems_per_step=options.problems_per_step, rollouts=8, preflight=False, rolling_every=5,
         eval_every=25, eval_problems=[str(files["held_back"])], eval_limit=HELD_BACK,
         micro_batch_tokens=options.micro_batch_tokens,

@@ -89,11 +89,9 @@ class Measured:
         many tokens: does the limit hide what the model can do?"""
         first = self.answers(HELD_OUT, some, greedy(self.longest)).rows
         row = greedy_figures(first)
-        ended = [answer for answer in first if answer["stopped"]]
         rest = [one for one, answer in zip(some, first, strict=True) if not answer["stopped"]]
-        if rest:
-            ended += self.answers("held_back_longer", rest, greedy(2 * self.longest)).rows
-        row["greedy_longer"] = mean(answer["correct"] for answer in ended)
+        more = self.answers(LONGER, rest, greedy(2 * self.longest)).rows if rest else []
+        row["greedy_longer"] = mean(answer["correct"] for answer in continued(first, more))
         eight = Sampling(self.longest, rollouts=8, seed=1)
         few = some[:SAMPLED_HELD_BACK]
         return row | sampled_figures(self.answers("held_back_sampled", few, eight))
@@ -116,6 +114,12 @@ class Measured:
         for name, (problems, longest) in TRANSFER.items():
             row[name] = self.answers(name, load_problems(problems), greedy(longest)).accuracy
         return row | {"perplexity": perplexity(self.policy.model, self.policy.tokenizer)}
+
+
+def continued(first: Sequence[dict], more: Sequence[dict]) -> list[dict]:
+    """Answers in which those that were cut off are replaced by longer ones, in their order."""
+    longer = iter(more)
+    return [answer if answer["stopped"] else next(longer) for answer in first]
 
 
 def prefixed(name: str, row: dict[str, float]) -> dict[str, float]:
@@ -169,6 +173,8 @@ def majority_of_eight(rows: Sequence[dict]) -> float:
 # -------------------------------------------------------------- what is kept beside the table
 
 HELD_OUT = "held_back"  # one greedy answer to each problem that settings are chosen by
+LONGER = "held_back_longer"  # another to those whose first was cut off
+CONTINUED = "held_back, cut-off answers continued"
 SETS = {  # that each part of what is measured asks; its file says that their answers are complete
     "held_back": (HELD_OUT, "held_back_sampled"),
     "test": ("greedy",),
@@ -184,6 +190,9 @@ def keep_problems(path: Path, this: dict[str, str], folder: Path) -> None:
     parts = [names for part, names in SETS.items() if (folder / f"{part}.json").exists()]
     rows = {name: read_answers(folder / f"{name}.jsonl") for names in parts for name in names}
     counts = {name: correct_counts(some) for name, some in rows.items()}
+    if HELD_OUT in rows and (longer := folder / f"{LONGER}.jsonl").exists():
+        both = continued(rows[HELD_OUT], read_answers(longer))
+        counts[CONTINUED] = [int(row["correct"]) for row in both]
     if "greedy" in rows:
         counts[LAST_NUMBER] = [int(last_is_correct(row)) for row in rows["greedy"]]
         counts[IN_LATEX] = [int(in_latex(row["generated_text"])) for row in rows["greedy"]]
