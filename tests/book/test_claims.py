@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isnan
 from statistics import mean, stdev
 
@@ -232,11 +232,8 @@ def gsm8k_row(column: str) -> str:
 
 def gains_of(which: dict[str, str]) -> list[int]:
     """For each test problem: 1 if it is solved only after training, -1 if only before, else 0."""
-    before, after = (
-        rows_of("studies/gsm8k_problems.csv", set="greedy", **one)[0]["correct"]
-        for one in (BASE, which)
-    )
-    return [int(later) - int(earlier) for earlier, later in zip(before, after, strict=True)]
+    before, after = (answered(one, "greedy") for one in (BASE, which))
+    return [int(late - early) for early, late in zip(before, after, strict=True)]
 
 
 def points(gains: list[int]) -> tuple[str, str]:
@@ -276,21 +273,15 @@ def prompts_of_the_untrained() -> list[str]:
     return lines
 
 
+CONTINUED = "held_back, cut-off answers continued"
+
+
 def above_the_better_prompt(with_640_tokens: bool) -> str:
     """How far the trained models are above the untrained one with Qwen's own prompt."""
-    kind = "held_back, cut-off answers continued" if with_640_tokens else "held_back"
-    qwen, third, first = (
-        list(map(int, rows_of("studies/gsm8k_problems.csv", set=some, **which)[0]["correct"]))
-        for some, which in (
-            (kind, {"arm": "base, qwen"}),
-            *(("held_back", seed) for seed in SEEDS),
-        )
-    )
-    (gap, error), (other, its_error) = (
-        points([after - before for after, before in zip(one, qwen, strict=True)])
-        for one in (third, first)
-    )
-    gaps = f"{gap} points ({error}) and {other} points ({its_error})".replace("-", MINUS)
+    qwen = answered({"arm": "base, qwen"}, CONTINUED if with_640_tokens else "held_back")
+    gaps = " and ".join(
+        "{} points ({})".format(*gap(answered(seed, "held_back"), qwen)) for seed in SEEDS
+    ).replace("-", MINUS)
     return f"differences are {gaps}" if with_640_tokens else f"end {gaps} above Qwen's own prompt"
 
 
@@ -310,46 +301,51 @@ CROSSED = {"arm": "grpo, asked with Qwen's prompt", "seed": "3"}
 
 def carries_over(with_640_tokens: bool) -> str:
     """What was learned with one prompt, asked with another."""
-    kind = "held_back, cut-off answers continued" if with_640_tokens else "held_back"
-    before, after = (
-        list(map(int, rows_of("studies/gsm8k_problems.csv", set=kind, **one)[0]["correct"]))
-        for one in ({"arm": "base, qwen"}, CROSSED)
-    )
-    gap, error = points([late - early for early, late in zip(before, after, strict=True)])
+    read = CONTINUED if with_640_tokens else "held_back"
+    before, after = (answered(one, read) for one in ({"arm": "base, qwen"}, CROSSED))
+    points_more, error = gap(after, before)
     late, early = (f"{100 * mean(one):.1f}" for one in (after, before))
     if with_640_tokens:
-        return f"it is {late} instead of {early}%, again {gap} points ({error})"
-    return f"solves {late}% instead of {early}%: {gap} points more ({error})"
+        return f"it is {late} instead of {early}%, again {points_more} points ({error})"
+    return f"solves {late}% instead of {early}%: {points_more} points more ({error})"
 
 
 def carries_over_at_temperature_1() -> str:
     before, after = (
-        [
-            int(count) / 8
-            for count in rows_of("studies/gsm8k_problems.csv", set="held_back_sampled", **one)[0][
-                "correct"
-            ]
-        ]
-        for one in ({"arm": "base, qwen"}, CROSSED)
+        answered(one, "held_back_sampled", tries=8) for one in ({"arm": "base, qwen"}, CROSSED)
     )
-    gap, error = points([late - early for early, late in zip(before, after, strict=True)])
     once = [f"{100 * mean(share > 0 for share in one):.0f}" for one in (after, before)]
     return (
         f"it solves {100 * mean(after):.1f} instead of {100 * mean(before):.1f}% of the first 50 "
-        f"problems, {gap} points more ({error}), and at least one of eight answers is correct for "
-        f"{once[0]} instead of {once[1]}% of them"
+        "problems, {} points more ({}), and at least one of eight answers is correct for "
+        "{} instead of {}% of them"
+    ).format(*gap(after, before), *once)
+
+
+def with_qwens_prompt_in_chapter_6() -> str:
+    late, early = (
+        [
+            f"{100 * mean(answered(one, read, tries)):.1f}"
+            for read, tries in ((CONTINUED, 1), ("held_back_sampled", 8))
+        ]
+        for one in (CROSSED, {"arm": "base, qwen"})
+    )
+    return (
+        f"With 640 tokens it is {late[0]} instead of {early[0]}%, and at temperature 1 {late[1]} "
+        f"instead of {early[1]}%"
     )
 
 
 def own_prompt_in_chapter_6() -> str:
-    (row,) = rows_of(GSM8K, arm="base, qwen")
-    after = [f"{100 * float(rows_of(GSM8K, **seed)[0]['greedy']):.1f}%" for seed in SEEDS]
+    qwen, examples = (answered(one, "held_back") for one in ({"arm": "base, qwen"}, BASE))
+    after = [answered(seed, "held_back") for seed in SEEDS]
+    (third, its_error), (first, error) = (gap(one, qwen) for one in after)
+    shares = [f"{100 * mean(one):.1f}%" for one in (qwen, examples, *after)]
     return (
-        f"it solves {100 * float(row['greedy']):.1f}% of the 200 held-out problems, and with the "
-        f"examples 16.5%. The two trained models solve {after[0]} (seed 3) and {after[1]} "
-        "(seed 0) of them: 8.0 and 3.0 points more than the better prompt (standard errors 3.4 "
-        "and 3.5)"
-    )
+        "it solves {} of the 200 held-out problems, and with the examples {}. The two trained "
+        f"models solve {{}} (seed 3) and {{}} (seed 0) of them: {third} and {first} points more "
+        f"than the better prompt (standard errors {its_error} and {error})"
+    ).format(*shares)
 
 
 def gsm8k_in_readme() -> str:
@@ -382,9 +378,15 @@ def last_steps() -> str:
     return "both drop there"
 
 
-def answered(which: dict[str, str], read: str) -> list[int]:
-    """For each test problem, 1 or 0."""
-    return list(map(int, rows_of("studies/gsm8k_problems.csv", set=read, **which)[0]["correct"]))
+def answered(which: dict[str, str], read: str, tries: int = 1) -> list[float]:
+    """For each problem of a set, the share of its answers that are correct."""
+    (row,) = rows_of("studies/gsm8k_problems.csv", set=read, **which)
+    return [int(count) / tries for count in row["correct"]]
+
+
+def gap(after: Sequence[float], before: Sequence[float]) -> tuple[str, str]:
+    """The mean difference over the same problems, in points, and its standard error."""
+    return points([late - early for late, early in zip(after, before, strict=True)])
 
 
 def in_latex(chapter: bool) -> str:
@@ -412,21 +414,37 @@ def where_they_write_differently() -> list[str]:
     return lines
 
 
+def advantage_of_latex(steps: Sequence[dict[str, str]]) -> tuple[float, float]:
+    """The mean advantage of the LaTeX answers that had rivals, and its error over the steps."""
+    some = [(float(row["rivals"]), float(row["advantage"])) for row in steps if row["advantage"]]
+    every = sum(rivals for rivals, _ in some)
+    average = sum(rivals * advantage for rivals, advantage in some) / every
+    squares = sum((rivals * (advantage - average)) ** 2 for rivals, advantage in some)
+    return average, (squares * len(some) / (len(some) - 1)) ** 0.5 / every
+
+
 def advantages_of_latex() -> str:
     curve = rows_of("studies/gsm8k_curves.csv", arm="grpo", seed="0")
-    tens = [[row for row in curve[a : a + 10] if row["advantage"]] for a in range(0, 50, 10)]
-    means = [
-        sum(float(row["advantage"]) * float(row["rivals"]) for row in ten)
-        / sum(float(row["rivals"]) for row in ten)
-        for ten in tens
-    ]
-    first, later = (mean(numbers(curve[a : a + 5], "latex")) for a in (0, 15))
-    assert (
-        0.075 < first < 0.085 and later > 0.45 and max(means[:2]) < 0
-    )  # it spread, not by its reward
+    means = [advantage_of_latex(curve[a : a + 10])[0] for a in range(0, 50, 10)]
+    assert max(means[:2]) < 0
     return f"between {min(means):.2f} and {max(means):.2f} in each block of ten steps".replace(
         "-", MINUS
     )
+
+
+def latex_spread_twice() -> str:
+    curve = rows_of("studies/gsm8k_curves.csv", arm="grpo", seed="0")
+    start, middle, low, high = (
+        f"{100 * mean(numbers(curve[a : a + 5], 'latex')):.0f}" for a in (0, 15, 25, 35)
+    )
+    (first, error), (second, its_error) = (
+        advantage_of_latex(curve[a:b]) for a, b in ((0, 20), (30, 40))
+    )
+    return (
+        f"in the first twenty steps from {start} to {middle}% of the answers, with a mean "
+        f"advantage of {first:.2f} (standard error over the steps {error:.2f}), and in steps 31 "
+        f"to 40 from {low} to {high}%, with {second:.2f} ({its_error:.2f})"
+    ).replace("-", MINUS)
 
 
 def style_at_a_falling_rate() -> str:
@@ -472,25 +490,20 @@ def with_twice_as_many_tokens() -> str:
 
 
 def ahead_at_temperature_1() -> str:
-    solutions, grpo = (
-        rows_of("studies/gsm8k_problems.csv", arm=arm, seed="3", set="held_back_sampled")
-        for arm in ("solutions", "grpo")
+    grpo, solutions = (
+        answered({"arm": arm, "seed": "3"}, "held_back_sampled", tries=8)
+        for arm in ("grpo", "solutions")
     )
-    counts = zip(grpo[0]["correct"], solutions[0]["correct"], strict=True)
-    gap, error = points([(int(ours) - int(theirs)) / 8 for ours, theirs in counts])
-    return f"far ahead of the worked solutions: by {gap} points ({error})"
+    return "far ahead of the worked solutions: by {} points ({})".format(*gap(grpo, solutions))
 
 
 def falling_rate_in_chapter_7() -> str:
     found = {}
-    for kind, most in (("held_back", 1), ("held_back_sampled", 8)):
-        falling, constant = (
-            [int(count) / most for count in row["correct"]]
-            for arm in ("grpo-falling", "grpo")
-            for row in rows_of("studies/gsm8k_problems.csv", arm=arm, seed="3", set=kind)
+    for read, tries in (("held_back", 1), ("held_back_sampled", 8)):
+        constant, falling = (
+            answered({"arm": arm, "seed": "3"}, read, tries) for arm in ("grpo", "grpo-falling")
         )
-        lost = [before - after for before, after in zip(constant, falling, strict=True)]
-        found[kind] = points(lost)
+        found[read] = gap(constant, falling)
     assert found == {"held_back": ("4.0", "2.9"), "held_back_sampled": ("11.2", "3.0")}
     return (
         "solves 28.5% of the held-out problems instead of 32.5%, at temperature 1 19.2 instead of "
@@ -526,6 +539,7 @@ def gsm8k_in_the_card() -> str:
         *(("docs/gsm8k.md", line) for line in where_they_write_differently()),
         ("docs/gsm8k.md", advantages_of_latex()),
         (CH06, advantages_of_latex()),
+        ("docs/gsm8k.md", latex_spread_twice()),
         ("docs/gsm8k.md", style_at_a_falling_rate()),
         *(("docs/gsm8k.md", line) for line in rivals_of_grpo()),
         ("docs/gsm8k.md", ahead_at_temperature_1()),
@@ -541,6 +555,7 @@ def gsm8k_in_the_card() -> str:
         (CH06, carries_over(with_640_tokens=False)),
         ("docs/gsm8k.md", carries_over(with_640_tokens=True)),
         ("docs/gsm8k.md", carries_over_at_temperature_1()),
+        (CH06, with_qwens_prompt_in_chapter_6()),
         ("README.md", rivals_in_readme()),
         (CH07, falling_rate_in_chapter_7()),
         (CH06, short_questions()),
