@@ -242,6 +242,15 @@ static inline Ints add_fours(Ints sums, Bits weights, uint32_t inputs) {
     return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)weights,
                                          _mm256_set1_epi32(inputs));
 }
+#elif defined(__AVX2__) && LANES == 8
+#define OFFSET 0
+/* The older instruction multiplies numbers without a sign by ones with a sign, in pairs that may be
+   32767 at most: so the weight's sign moves to the input, and two products are 2 * 127 * 127. */
+static inline Ints add_fours(Ints sums, Bits weights, uint32_t inputs) {
+    __m256i w = (__m256i)weights, x = _mm256_sign_epi8(_mm256_set1_epi32(inputs), w);
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), x);
+    return (Ints)_mm256_add_epi32((__m256i)sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
 #elif defined(__ARM_FEATURE_DOTPROD) && LANES == 4
 #define OFFSET 0
 static inline Ints add_fours(Ints sums, Bits weights, uint32_t inputs) {

@@ -278,7 +278,13 @@ BLOCKS = {
 # As if the processor had no instruction for sums of products in 8 bits: plain C computes them.
 PLAIN_C = [
     f"-U{name}"
-    for name in ("__AVX512VNNI__", "__AVXVNNI__", "__AMX_INT8__", "__ARM_FEATURE_DOTPROD")
+    for name in (
+        "__AVX512VNNI__",
+        "__AVXVNNI__",
+        "__AVX2__",
+        "__AMX_INT8__",
+        "__ARM_FEATURE_DOTPROD",
+    )
 ]
 
 
