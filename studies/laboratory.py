@@ -161,7 +161,7 @@ def shared_runs(name: str) -> list[str]:
         if shared:
             all_or_most = "The" if min(shared.values()) == len(mine) else "Most of the"
             pages = ", ".join(f"`{page}`" for page in shared)
-            told.append(f"{all_or_most} runs of *{arm}* are also those of {pages}.")
+            told.append(f"{all_or_most} runs of *{arm}* also belong to {pages}.")
     return told
 
 

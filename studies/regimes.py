@@ -74,7 +74,7 @@ REGIMES = {
         also=("greedy test", "pass@8", "full", "checked"),
     ),
     "kl": Regime(
-        "While it learns longer problems, does a KL penalty keep it from forgetting the short?",
+        "Does a KL penalty keep a model that learns longer problems from forgetting short ones?",
         {
             "no KL": {},
             "k3 0.1": {"kl": "k3", "kl_coef": 0.1},
@@ -129,7 +129,7 @@ REGIMES = {
         pairs=(("active", "as they come"), ("active", "as they come, 16 problems")),
     ),
     "group-size": Regime(
-        "With 64 rollouts per step, is it better to ask many problems or each one often?",
+        "With 64 rollouts per step, is it better to sample many problems, or fewer but more often?",
         {
             f"{size} each": {"rollouts": size, "problems_per_step": 64 // size}
             for size in (8, 2, 4, 32)
@@ -316,7 +316,7 @@ REGIMES = {
         also=("greedy test", "entropy"),
     ),
     "sampling-mask": Regime(
-        "Sampled with top-p 0.8, what does it cost to train as if nothing had been cut?",
+        "After sampling with top-p 0.8, what does it cost to train as if nothing had been cut?",
         {
             "as if uncut": {"keep_sampling_mask": False},
             "mask kept": {"keep_sampling_mask": True},
