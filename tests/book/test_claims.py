@@ -378,10 +378,10 @@ def on_the_test_set() -> list[tuple[str, str]]:
         ),
         (
             "README.md",
-            f"the untrained model solves {early}% of the first {FIRST} test problems, where the two "
-            f"trained ones solve {third} and {first}% with the examples (standard errors of the "
-            f"differences {its} points). Asked with Qwen's prompt, which its training never used, the "
-            f"first one solves {late}% ({error})",
+            f"the untrained model solves {early}% of the first {FIRST} test problems, where the "
+            f"two trained ones solve {third} and {first}% with the examples (standard errors of "
+            f"the differences {its} points). Asked with Qwen's prompt, which its training never "
+            f"used, the first one solves {late}% ({error})",
         ),
     ]
 
