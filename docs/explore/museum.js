@@ -27,7 +27,7 @@ const MUSEUM = {
    "truth": "b",
    "repair": "max_new_tokens = 24, repaired to max_new_tokens = 160",
    "seen": [
-    "The limit was 24 tokens. A solution of three lines needs about twice as many, so it never reaches its box and is never rewarded. The only rewarded answers are solutions of a single line and, now and then, a lucky guess. These one-line solutions teach the model to write steps on every problem. As a result more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. With an alarm rfs train prints its usual cause. Here the usual cause, too small a limit, is also the true one.",
+    "The limit was 24 tokens. A solution of three lines needs about twice as many, so it never reaches its box and is never rewarded. The only rewarded answers are solutions of a single line and, now and then, a lucky guess. These one-line solutions teach the model to write steps on every problem. As a result more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. When an alarm goes off, rfs train also prints its usual cause. Here the usual cause, too small a limit, is also the true one.",
     "If you look only at the reward, you search for the fault in the model. The fault is in the configuration, and the answers show it at a glance."
    ],
    "sick": {
@@ -453,7 +453,7 @@ const MUSEUM = {
    "repair": "lr = 0.002, repaired to lr = 0.0003",
    "seen": [
     "The learning rate was 2e-3, as in section 7.1. The run begins better than the repaired one, and ends with no correct answers. The alarm names a symptom, answers without end. Its usual cause, a limit that is too small, does not apply here, and nothing in the reward favors long answers.",
-    "Rooms 5 and 6 have the same fault in opposite directions, and the repaired run is the same in both. The sick runs' learning rates differ by a factor of 2,000. As the sweep showed, only a small part of that range learns much in twenty steps."
+    "Rooms 5 and 6 have the same fault in opposite directions, and the repaired run is the same in both. The sick runs' learning rates differ by a factor of 2,000. As the sweep showed, only in a small part of that range does a model learn much in twenty steps."
    ],
    "sick": {
     "curves": {
@@ -537,8 +537,8 @@ const MUSEUM = {
    "truth": "b",
    "repair": "eval_problems = museum.py:four_problems, repaired to eval_problems = tiny-test",
    "seen": [
-    "The test set was the training set: four problems, asked over and over. The repaired run differs only in its test set, which now has other problems. On these the model gets to 77% in ten steps and falls back to 68%. It seems to have learned first to write solution steps, and then to have memorized the four training problems. How far it falls is luck. With two threads, which round their sums differently, it fell to 65%, and another seed went only from 81 to 80%.",
-    "With a separate test set the alarm reward_without_accuracy goes off: it compares the reward with held-out accuracy. In the leaking run the alarm had nothing to compare, because both came from the same problems. A leak is seldom this obvious. A test problem that differs from a training problem only in its numbers is a leak as well. The same holds for a problem that appears on a page of the pre-training text. The signs of a leak are a result that is too good, an entropy near 0, and few groups left with a signal after so few steps."
+    "The test set was the training set: four problems, asked over and over. The repaired run differs only in its test set, which now has other problems. On these the model gets to 77% in ten steps and falls back to 68%. It seems first to have learned to write solution steps, and then to have memorized the four training problems. How far it falls is luck. On two CPU threads, where sums are rounded differently, it fell to 65%, and with another seed it went only from 81 to 80%.",
+    "With a separate test set the alarm reward_without_accuracy goes off: it compares the reward with held-out accuracy. In the leaking run this comparison could show nothing, because reward and accuracy came from the same problems. A leak is seldom this obvious. A test problem that differs from a training problem only in its numbers is a leak as well. The same holds for a problem that appears on a page of the pre-training text. The signs of a leak are a result that is too good, an entropy near 0, and few groups left with a signal after so few steps."
    ],
    "sick": {
     "curves": {
@@ -608,7 +608,7 @@ const MUSEUM = {
    }
   },
   "8": {
-   "lead": "This run has a KL penalty: the loss contains the distance from the model that the run began with, with a weight of 1. Each batch of rollouts is used four times, and no answer may be longer than 80 tokens.",
+   "lead": "This run has a KL penalty: the loss contains the distance from the run's starting model, with a weight of 1. Each batch of rollouts is used four times, and no answer may be longer than 80 tokens.",
    "choices": {
     "a": "The weight of the penalty is too small.",
     "b": "The gradient of the penalty does not depend on the reference.",
@@ -625,7 +625,7 @@ const MUSEUM = {
    "repair": "edit = k1_in_the_loss, repaired to edit = k2_in_the_loss",
    "seen": [
     "As section 7.3 showed, k1 in the loss does not pull the policy toward the reference. With fresh rollouts k1 adds only noise. With rollouts that are used again it does worse: each pass pushes down every token that was sampled, and no clip stops the push. For five steps the reward outweighs this push. Then the model has been pushed away from everything it used to write. It writes nonsense, entropy rises fourfold, and at last every answer repeats the same few characters up to the limit.",
-    "The repaired run has k2 with the same weight, and 62.5% of its last step's rollouts are correct. The package refuses k1 in the loss, so for this room we replaced one of its functions. The curve of the distance shows k1 in both runs. The chapter uses k3, but k3 contains an exponential: a few tokens that four passes have pushed down take it above a thousand nats in this run's very first step."
+    "The repaired run has k2 with the same weight, and 62.5% of its last step's rollouts are correct. The package refuses k1 in the loss, so for this room we replaced one of its functions. The curve of the distance shows k1 in both runs. Chapter 7 measures this distance with k3. But k3 contains an exponential: a few tokens that four passes have pushed down take it above a thousand nats in this run's very first step."
    ],
    "sick": {
     "curves": {
