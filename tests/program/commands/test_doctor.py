@@ -43,7 +43,7 @@ def test_a_notebook_notices_the_package_of_the_books_author(monkeypatch, noteboo
     first = next("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     exec(first, {})
     monkeypatch.setitem(sys.modules, "reasoning_from_scratch", ModuleType("reasoning_from_scratch"))
-    with pytest.raises(AssertionError, match="book's author"):
+    with pytest.raises(AssertionError, match="another package of the same name"):
         exec(first, {})
 
 
