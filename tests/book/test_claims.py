@@ -225,18 +225,22 @@ def before_and_after(column: str) -> list[str]:
     return [percent(rows_of(GSM8K, **which), column) for which in (BASE, *SEEDS)]
 
 
+def table_line(cells: Sequence[str]) -> str:
+    """As `text_of` has it: an empty cell is a single space."""
+    return " ".join(f"| {' | '.join(cells)} |".split())
+
+
 def gsm8k_row(column: str) -> str:
     """The end of a line of the page's tables."""
     return "| " + " | ".join(f"{share}%" for share in before_and_after(column)) + " |"
 
 
-def gains_of(which: dict[str, str]) -> list[int]:
+def gains_of(which: dict[str, str]) -> list[float]:
     """For each test problem: 1 if it is solved only after training, -1 if only before, else 0."""
-    before, after = (answered(one, "greedy") for one in (BASE, which))
-    return [int(late - early) for early, late in zip(before, after, strict=True)]
+    return differences(answered(which, "greedy"), answered(BASE, "greedy"))
 
 
-def points(gains: list[int]) -> tuple[str, str]:
+def points(gains: Sequence[float]) -> tuple[str, str]:
     """Their mean and its standard error."""
     return f"{100 * mean(gains):.1f}", f"{100 * stdev(gains) / len(gains) ** 0.5:.1f}"
 
@@ -269,7 +273,7 @@ def prompts_of_the_untrained() -> list[str]:
         shares = [first, longer, *rest]
         tokens = f"{float(rows[0]['tokens']):.0f}"
         cut_off = f"{limit} tokens: {percent(rows, 'cut_off')}%"
-        lines.append(" ".join(f"| {' | '.join([*shares, tokens, cut_off])} |".split()))
+        lines.append(table_line([*shares, tokens, cut_off]))
     return lines
 
 
@@ -335,10 +339,7 @@ def on_the_test_set() -> list[tuple[str, str]]:
     (ahead, its), (behind, others) = (gap(one, before) for one in examples[1:])
     more = f"{points_more} points more ({error})"
     there = [answered(one, "held_back") for one in (CROSSED, QWENS)]
-    gains = [
-        [late - early for late, early in zip(*some, strict=True)]
-        for some in (there, (after, before))
-    ]
+    gains = differences(*there), differences(after, before)
     apart = 100 * (mean(gains[0]) - mean(gains[1]))
     its_error = 100 * sum(stdev(some) ** 2 / len(some) for some in gains) ** 0.5
     return [
@@ -404,12 +405,12 @@ def own_prompt_in_chapter_6() -> str:
     qwen, examples = (answered(one, "held_back") for one in (QWENS, BASE))
     after = [answered(seed, "held_back") for seed in SEEDS]
     (third, its_error), (first, error) = (gap(one, qwen) for one in after)
-    shares = [f"{100 * mean(one):.1f}%" for one in (qwen, examples, *after)]
+    better, worse, *trained = (f"{100 * mean(one):.1f}%" for one in (qwen, examples, *after))
     return (
-        "it solves {} of the 200 held-out problems, and with the examples {}. The two trained "
-        f"models solve {{}} (seed 3) and {{}} (seed 0) of them: {third} and {first} points more "
-        f"than the better prompt (standard errors {its_error} and {error})"
-    ).format(*shares)
+        f"it solves {better} of the 200 held-out problems, and with the examples {worse}. The two "
+        f"trained models solve {trained[0]} (seed 3) and {trained[1]} (seed 0) of them: {third} "
+        f"and {first} points more than the better prompt (standard errors {its_error} and {error})"
+    )
 
 
 def gsm8k_in_readme() -> list[str]:
@@ -421,7 +422,7 @@ def gsm8k_in_readme() -> list[str]:
     ]
     for rows in (
         rows_of(GSM8K, **BASE),
-        rows_of(GSM8K, arm="base, qwen"),
+        rows_of(GSM8K, **QWENS),
         [row for seed in SEEDS for row in rows_of(GSM8K, **seed)],
         rows_of(GSM8K, arm="solutions"),
         rows_of(GSM8K, arm="distilled"),
@@ -430,9 +431,7 @@ def gsm8k_in_readme() -> list[str]:
             ", ".join(percent([row], column) for row in rows) for column in ("greedy", "sampled")
         )
         hours = ", ".join(f"{float(row['seconds']) / 3600:.1f}" for row in rows if row["seconds"])
-        lines.append(
-            " ".join(f"| {' | '.join([f'{share}%' for share in shares])} | {hours} |".split())
-        )
+        lines.append(table_line([*(f"{share}%" for share in shares), hours]))
     return lines
 
 
@@ -483,9 +482,13 @@ def answered(which: dict[str, str], read: str, tries: int = 1) -> list[float]:
     return [int(count) / tries for count in row["correct"]]
 
 
+def differences(after: Sequence[float], before: Sequence[float]) -> list[float]:
+    return [late - early for late, early in zip(after, before, strict=True)]
+
+
 def gap(after: Sequence[float], before: Sequence[float]) -> tuple[str, str]:
     """The mean difference over the same problems, in points, and its standard error."""
-    return points([late - early for late, early in zip(after, before, strict=True)])
+    return points(differences(after, before))
 
 
 def in_latex(chapter: bool) -> str:
@@ -563,7 +566,7 @@ def rivals_of_grpo() -> list[str]:
             f"{row['temperature 1']:.1f}%",
             f"{row['one of eight']:.0f}%",
         )
-        lines.append(" ".join(f"| {' | '.join(cells)} |".split()))
+        lines.append(table_line(cells))
     return lines
 
 
