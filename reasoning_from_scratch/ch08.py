@@ -93,8 +93,8 @@ def practice(policy, problems, config, step, lr):
 
 
 def teacher_weights(student, teacher, rollouts, told=False):
-    """For each token of the answers to one problem: how much likelier it
-    is under the teacher, compared with the other answers' tokens.
+    """For each token of the answers to one problem: log q - log p, minus
+    the mean of that over the other answers' tokens.
     With `told`, the teacher sees the problem's solution in its prompt."""
     seen = told_rollouts(rollouts, teacher.tokenizer) if told else rollouts
     weights = [theirs - ours for theirs, ours in zip(

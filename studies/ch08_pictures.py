@@ -1,5 +1,4 @@
-"""The pictures of chapter 8: the signal in a problem, a run's curve, the weight of each token. And
-its table of stages.
+"""The pictures of chapter 8: the signal in a problem, a run's curve, the weight of each token.
 
 The first or the later model is blue and solid, the other orange and dashed or hatched, so color
 alone never carries the meaning. All pictures have a white background, for dark pages.
@@ -12,35 +11,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from rfs.report.curves import DASHES
 from rfs.report.palette import COLORS, RULE, TEXT
 
 BLUE, ORANGE = COLORS[:2]
-# The table of the real model. Each row: a file, one of its stages, at which learning rate, and the
-# stages that prepared it, whose time counts, too.
-ARMS = {
-    "warm start": ("experiment", "warm-start", 2e-4, ()),
-    "GRPO, 60 steps": ("experiment", "grpo", 3e-5, ()),
-    "GRPO, 24 steps": ("experiment_24_steps_bfloat16", "grpo", 3e-5, ()),
-    "worked solutions": ("experiment_rates", "solutions", 6e-5, ()),
-    "GRPO's correct answers": (
-        "experiment_rates",
-        "from-teacher",
-        6e-5,
-        ("teacher-answers", "grpo"),
-    ),
-    "chosen problems": ("experiment_24_steps_bfloat16", "grpo-chosen", 3e-5, ("pass-rates",)),
-    "a teacher's marks": ("experiment_24_steps_bfloat16", "on-policy", 3e-5, ("grpo",)),
-    "self-distillation": ("experiment_24_steps_bfloat16", "self-teacher", 3e-5, ()),
-}
-SEEDS = (1, 2)  # all of ARMS ran with these
-SHOWN = {  # columns of these files, and what the table calls them
-    "fresh": "greedy",
-    "fresh_families": "new families",
-    "fresh_5_steps": "five steps",
-    "fresh_sampled": "temperature 1",
-    "fresh_pass@8": "pass@8",
-}
 
 
 def signal(group_size: int = 8) -> Figure:
@@ -118,37 +91,6 @@ def token_weights(tokens: Sequence[str], advantage: float, from_teacher: Sequenc
     return figure
 
 
-def real_curve(rows: Sequence[Mapping[str, str]]) -> Figure:
-    """GRPO of the real model. Left: the share of correct answers to training problems at each
-    step, one thin line per seed. Right: held-out accuracy with greedy decoding, and the share of
-    false equations, at the steps at which they were measured."""
-    figure = Figure(figsize=(9, 2.9), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    columns = ((left, "reward", 0), (right, "greedy", 0), (right, "false_steps", 1))
-    labels = {"greedy": "held-out accuracy", "false_steps": "false equations"}
-    for number, seed in enumerate(sorted({row["seed"] for row in rows})):
-        for panel, column, color in columns:
-            found = [
-                (int(row["step"]), float(row[column]))
-                for row in rows
-                if row["seed"] == seed and row.get(column)
-            ]
-            if not found:
-                continue
-            panel.plot(
-                *zip(*found, strict=True), color=COLORS[color], ls=DASHES[color],
-                marker="" if column == "reward" else "o", ms=4, lw=1.2,
-                label="" if number else labels.get(column, ""),
-            )  # fmt: skip
-    left.set(title="training problems, temperature 1", xlabel="step", ylim=(0, 1))
-    right.set(title="held-out problems, greedy decoding", xlabel="step", ylim=(0, 1))
-    right.legend(frameon=False)
-    for panel in (left, right):
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        without_frame(panel)
-    return figure
-
-
 def rivals(table: pd.DataFrame) -> Figure:
     """A line for each row of gsm8k_chapter.rivals, from the share of correct answers at temperature
     1 to that with greedy decoding. A short line: the model means what it says first. A long one: it
@@ -169,33 +111,6 @@ def rivals(table: pd.DataFrame) -> Figure:
     figure.legend(frameon=False, loc="outside upper center", ncols=2)
     without_frame(panel)
     return figure
-
-
-def arms_table(folder: str) -> pd.DataFrame:
-    """The mean over SEEDS of each of ARMS, in percent; with what it cost since the warm start
-    (experiment.csv is of another machine), and how far it is from GRPO of the same seed, in points
-    with greedy decoding."""
-    names = {file for file, *_ in ARMS.values()}
-    files = {name: pd.read_csv(f"{folder}/{name}.csv") for name in names}
-    comparison = files["experiment_24_steps_bfloat16"]
-    grpo = comparison[comparison["stage"] == "grpo"].set_index("seed")["fresh"]
-    lines = {}
-    for name, (file, stage, lr, before) in ARMS.items():
-        rows = files[file]
-        found = rows[(rows["stage"] == stage) & (rows["lr"] == lr) & rows["seed"].isin(SEEDS)]
-        found = found.set_index("seed")
-        spent = comparison[comparison["stage"].isin(before)].groupby("seed")["seconds"].sum()
-        seconds = found["seconds"].add(spent.reindex(found.index, fill_value=0.0))
-        gains = 100 * (found["fresh"] - grpo)
-        lines[name] = {
-            "seconds": f"{seconds.mean():,.0f}" if file != "experiment" else "",
-            **{title: f"{100 * found[column].mean():.0f}" for column, title in SHOWN.items()},
-            "perplexity": f"{found['perplexity'].mean():.0f}",
-            "minus GRPO": " ".join(f"{gain:+.0f}" for gain in gains.dropna())
-            if stage != "grpo"
-            else "",
-        }
-    return pd.DataFrame.from_dict(lines, orient="index")
 
 
 def without_frame(panel) -> None:

@@ -6,9 +6,9 @@ from textwrap import fill
 
 import numpy as np
 import pandas as pd
-from gsm8k_questions import TRAINED_WITH
+from gsm8k_questions import QWENS, TRAINED_WITH
+from gsm8k_table import CHOOSING, Arm, Rows, answers, arm_of
 from gsm8k_table import UNTRAINED as BASE
-from gsm8k_table import Arm, Rows, answers, arm_of
 from measuring import HELD_OUT
 
 from rfs.evaluation.paired import paired
@@ -58,46 +58,43 @@ def gains() -> None:
         )
 
 
-# What the rivals of chapter 8 learn from, in the order of its table.
-LEARNS_FROM = {
-    UNTRAINED: "nothing (untrained)",
-    "grpo": "rewards (GRPO)",
-    "solutions": "worked solutions",
-    "own-answers": "its own correct answers",
-    "distilled": "the larger model's correct answers",
+# The rows of chapter 8's table: an arm, a seed, and what it learns from.
+LEARNED_FROM = {
+    (UNTRAINED, ""): "nothing",
+    (f"{BASE}{QWENS}", ""): "nothing, Qwen's prompt",
+    ("grpo", CHOOSING): "rewards (GRPO)",
+    ("grpo", "0"): "rewards, seed 0",
+    ("solutions", CHOOSING): "worked solutions",
+    ("own-answers", CHOOSING): "its own correct answers",
+    ("distilled", CHOOSING): "the larger model's answers",
 }
 
 
-def rivals(seed: str = "3") -> pd.DataFrame:
-    """Each method with the seed that chose the settings, on the held-out problems. The difference
-    from GRPO is paired over them; an error is a standard error."""
+def rivals() -> pd.DataFrame:
+    """Each method on the held-out problems. The difference from GRPO with the seed that chose the
+    settings is paired over them; an error is a standard error."""
     rows, problems = (read_table(HERE / name) for name in ("gsm8k.csv", "gsm8k_problems.csv"))
-    asked = [row for row in problems if row["seed"] in (seed, "")]
 
     def solved(row: dict[str, str]) -> dict[int, float]:
-        return answers(asked, STUDENT, arm_of(row), HELD_OUT)
+        same_seed = with_values(problems, {"seed": row["seed"]})
+        return answers(same_seed, STUDENT, arm_of(row), HELD_OUT)
 
-    found = {
-        row["arm"]: row
-        for row in with_values(rows, {"model": STUDENT})
-        if row["arm"] in LEARNS_FROM and row["seed"] in (seed, "")
-    }
+    (grpo,) = with_values(rows, GRPO | {"seed": CHOOSING})
     lines = []
-    for arm in filter(found.get, LEARNS_FROM):
-        row = found[arm]
-        gap = paired(solved(row), solved(found["grpo"]))
+    for (arm, seed), name in LEARNED_FROM.items():
+        (row,) = with_values(rows, {"model": STUDENT, "arm": arm, "seed": seed})
+        gap = paired(solved(row), solved(grpo))
         percent = {name: 100 * float(row[name]) for name in ("greedy", "sampled", "pass@8")}
         lines.append(
             {
-                "learned from": LEARNS_FROM[arm],
+                "learned from": name,
                 "greedy": percent["greedy"],
-                "minus GRPO": 100 * gap.mean if arm != "grpo" else np.nan,
-                "error": 100 * gap.error if arm != "grpo" else np.nan,
+                "minus GRPO": 100 * gap.mean if row != grpo else np.nan,
+                "error": 100 * gap.error if row != grpo else np.nan,
                 "temperature 1": percent["sampled"],
                 "one of eight": percent["pass@8"],
-                "cut off": 100 * float(row["cut_off"]),
                 "tokens": float(row["tokens"]),
-                "processor-hours": float(row["seconds"] or np.nan) / 3600,
+                "hours": float(row["seconds"] or np.nan) / 3600,
             }
         )
     return pd.DataFrame(lines).set_index("learned from").round(1)

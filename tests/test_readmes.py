@@ -114,6 +114,7 @@ NOT_RUN = {
     "ray start --head --port 6379": "a cluster of several machines",
     "ray start --address 10.0.0.1:6379": "likewise",
     "--with transformers --with trl benchmarks/gpu_gate.py": "in tests/book/test_gpu_gate.py",
+    "studies/experiment_page.py": "it draws over a picture; tests/studies/test_experiment_page.py",
     "rfs chat --model ch08/adapter --template ch08/question.txt": "it needs SmolLM2; a small one is"
     " in tests/files/test_adapters.py",
 }
