@@ -32,6 +32,7 @@ Objective = Literal[
 ]
 Aggregate = Literal["sum", "constant", "sequence", "token"]
 KL = Literal["none", "reward", "token", "k2", "k3"]
+Dtype = Literal["auto", "float32", "bfloat16"]
 OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
 # Objectives that bound how far the updates of one step may go; their ratio is p / p_start. The
 # others use the ratio to the sampler's own probability, unless an importance weight corrects that.
@@ -254,7 +255,7 @@ class Optim:
     """Let AdamW's mean of gradients decay by this."""
     beta2: Annotated[float, AtLeast(0), Below(1), ADAMW] = 0.95
     """Let AdamW's mean of squared gradients decay by this."""
-    weight_decay: Annotated[float, AtLeast(0), ADAMW] = 0.0
+    weight_decay: Annotated[float, AtLeast(0)] = 0.0
     """Shrink matrices, and only these, by this times the learning rate at each step."""
     matrix_lr: Annotated[float | None, AtLeast(0), Needs("optimizer", "muon")] = None
     """With muon, train the blocks' matrices at lr times this (default: by shape)."""
@@ -286,7 +287,7 @@ class Device:
 
     device: str = "auto"
     """Compute on this: cpu, cuda, mps, or auto."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Dtype = "auto"
     """Store the weights in this number format. With auto it is bfloat16 on CUDA and, for models
     that are not small, on CPUs that multiply it faster, else float32."""
 
@@ -308,8 +309,10 @@ class TrainConfig(Memory, Optim, Updates, Loss, Rewards, Sampling, Steps):
 
     @property
     def train_temperature(self) -> float:
-        """Temperature of sampling, or another if given; 1 for solutions, which are not sampled."""
-        return self.logprob_temperature or (1.0 if self.is_supervised else self.temperature)
+        """Temperature of sampling, or another if given; 1 for solutions, which are not sampled, and
+        for greedy decoding, which records the model's own log-probabilities."""
+        sampled = not self.is_supervised and self.draws
+        return self.logprob_temperature or (self.temperature if sampled else 1.0)
 
     @property
     def drifts(self) -> bool:
@@ -332,6 +335,15 @@ def facts_of(kind: type) -> dict[str, tuple]:
 def marked(kind: type, mark: Mark | Needs) -> list[str]:
     """The fields that have this mark, or this need."""
     return [name for name, facts in facts_of(kind).items() if mark in facts]
+
+
+def check_clip(loss: Loss, spelled: Callable[[str], str] = str) -> None:
+    """Refuses bounds of the ratio that do not contain 1: every good answer would be clipped."""
+    if not loss.clip_low <= 1 <= loss.clip_high:
+        raise UserError(
+            f"{spelled('clip_low')} {loss.clip_low} and {spelled('clip_high')} {loss.clip_high} "
+            "must be bounds of the ratio, with 1 between them: a paper's epsilon 0.2 is 0.8 and 1.2"
+        )
 
 
 def check_numbers(

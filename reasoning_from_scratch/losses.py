@@ -155,15 +155,16 @@ def step_denominator(
     """
     if kind == "constant" and length_constant is None:
         raise ValueError("aggregate='constant' divides by a length_constant: give one")
+    sequences = max(num_sequences, 1)
     table = {
         "sum": 1,
-        "constant": num_sequences * (length_constant or 0),
-        "sequence": num_sequences,
-        "token": num_tokens,
+        "constant": sequences * (length_constant or 1),
+        "sequence": sequences,
+        "token": max(num_tokens, 1),
     }
     if kind not in table:
         raise ValueError(f"unknown aggregate {kind!r}; choose one of {', '.join(AGGREGATES)}")
-    return float(max(table[kind], 1))
+    return float(table[kind])
 
 
 def aggregate(values: Tensor, mask: Tensor, kind: str, denominator: float) -> Tensor:

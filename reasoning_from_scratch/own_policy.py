@@ -4,22 +4,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
-from reasoning_from_scratch.config import Loss, Sampling, TrainConfig
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.config import Dtype, Loss, Sampling, TrainConfig
+from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.fast.memory import fitting_micro_batch
+from reasoning_from_scratch.fast.memory import checkpoint_blocks, fitting_micro_batch
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
-from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, merged
+from reasoning_from_scratch.optim.muon import make_optimizer
 from reasoning_from_scratch.policy import LocalPolicy, Sums
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, Judge, Rollout
+from reasoning_from_scratch.text import expanded
+
+Engine = Literal["fast", "plain"]
 
 
 class Policy(LocalPolicy):
@@ -36,24 +40,35 @@ class Policy(LocalPolicy):
         device: str = "auto",
         lora_rank: int = 0,
         dtype: str = "auto",
-        engine: Literal["fast", "plain"] = "fast",
+        engine: Engine = "fast",
     ) -> "Policy":
-        """`model` is a name such as tiny or smollm2, OWNER/NAME, a folder or a file. `config` sets
-        the temperature of the trained log-probabilities, the size of a micro-batch and LoRA, and
-        the number format, unless `dtype` names one."""
-        config, place = config or TrainConfig(), trusted_device(device)
+        """`model` is a name such as tiny or smollm2, OWNER/NAME, a folder or a file. `config` says
+        how it is computed and trained: the temperature of the trained log-probabilities, the
+        optimizer, LoRA, the size of a micro-batch; and the device and number format, unless
+        `device` and `dtype` name them."""
+        if engine not in get_args(Engine):
+            raise unknown_name("engine", engine, get_args(Engine))
+        config = config or TrainConfig()
+        if config.compile:
+            raise UserError("only `rfs train` compiles: drop compile=True")
+        place = trusted_device(config.device if device == "auto" else device)
         name = config.dtype if dtype == "auto" else dtype
+        if name not in get_args(Dtype):
+            raise unknown_name("number format", name, get_args(Dtype))
         weights, tokenizer = load_model_and_tokenizer(
             model, place, dtype=partial(dtype_by_name, name, place)
         )
         if rank := lora_rank or config.lora_rank:
-            add_lora(weights, rank, config.lora_alpha)
+            add_lora(weights, rank, config.lora_alpha, config.seed)
         if config.micro_batch_tokens is None:
             tokens = fitting_micro_batch(weights, config, place)
             config = replace(config, micro_batch_tokens=tokens)
+        if config.gradient_checkpointing:
+            checkpoint_blocks(weights)
+        optimizer = make_optimizer(weights, config, config.seed)
         if engine == "plain":
-            return cls(weights, AdamW(weights), config, tokenizer=tokenizer)
-        return cls(weights, AdamW(weights), config, packed_logprobs, tokenizer, cls.samples_with)
+            return cls(weights, optimizer, config, tokenizer=tokenizer)
+        return cls(weights, optimizer, config, packed_logprobs, tokenizer, cls.samples_with)
 
     def sample(
         self,
@@ -82,6 +97,10 @@ class Policy(LocalPolicy):
             )
         return super().forward_backward(rollouts, config, denominator, logprobs_into)
 
+    def sampler(self, model: Qwen3Model) -> "Policy":
+        """Of the same class, so that it keeps what top-p and top-k kept, too."""
+        return type(self)(model, None, self.config, self.training_pass, self.tokenizer, self.engine)
+
     def save(self, folder: str | Path) -> Path:
         """The weights in a folder that `load`, every command and transformers open."""
-        return save_hf_folder(merged(self.model), self.tokenizer, Path(folder))
+        return save_hf_folder(merged(self.model), self.tokenizer, expanded(folder))

@@ -23,7 +23,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from reasoning_from_scratch.config import Rewards, TrainConfig
+from reasoning_from_scratch.config import Rewards, TrainConfig, check_clip
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss
@@ -164,13 +164,18 @@ class LocalPolicy:
     ) -> list[Sums]:
         """Adds the gradient of these rollouts' loss. The loss is a sum over tokens, divided by
         `denominator`, so the split into micro-batches does not matter. `logprobs_into`, a
-        list as long as the rollouts, receives what `logprobs` would return."""
+        list as long as the rollouts, receives what `logprobs` would return. A call that fails, or
+        is interrupted, adds nothing."""
         self.check_trains()
+        check_clip(config)
         call = rollouts, config, denominator, logprobs_into
         try:
             sums = self.passes(*call)
         except torch.OutOfMemoryError:
             self.take_less()
+        except BaseException:
+            self.redo(self.since_update)
+            raise
         else:
             self.since_update.append(call)
             return sums

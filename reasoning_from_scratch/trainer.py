@@ -81,8 +81,8 @@ def training_loop(
     for step, arriving in enumerate(sampled_steps, first_step):
         groups = list(arriving)  # stages 1 to 3, by sample_step
         observer.before_update(step, groups)
-        chosen, lr = chosen_groups(groups, config), step_learning_rate(config, step)
-        numbers = train_step(policy, chosen, with_kl_coef(config, step), lr, reference)
+        lr = step_learning_rate(config, step)
+        numbers = train_step(policy, groups, with_kl_coef(config, step), lr, reference)
         stopped = observer.after_update(step, groups, numbers)
         if stopped:
             return stopped
@@ -115,7 +115,7 @@ def train_step(
     reference: LocalPolicy | None = None,
 ) -> Numbers:
     """Stages 4 to 7 on the groups of one step. Returns what was measured, as optim/*."""
-    record = StepRecord(lr)
+    groups, record = chosen_groups(groups, config), StepRecord(lr)
     # 4. Advantages: how much better each answer is than the others to the same problem.
     set_advantages(groups, config)
     updates = [
@@ -207,6 +207,8 @@ def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
     for group, numbers in zip(groups, values, strict=True):
         for rollout, number in zip(group.rollouts, numbers.tolist(), strict=True):
             rollout.advantage = number
+            # What an earlier step on the same rollout left behind.
+            rollout.token_advantages = rollout.start_logprobs = rollout.ref_logprobs = None
 
 
 def group_advantages(group: Group, config: TrainConfig) -> Tensor:
@@ -250,8 +252,7 @@ def prepared_update(
     denominator = loss_denominator(groups, config)
     groups = groups_with_gradient(groups, config, others_live)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    for rollout in rollouts:
-        rollout.token_advantages = rollout.start_logprobs = rollout.ref_logprobs = None
+    check_reference(reference, config)
     if reference is not None:
         seen = told_rollouts(rollouts, policy.tokenizer) if config.kl_solution else rollouts
         for rollout, logprobs in zip(rollouts, reference.logprobs(seen), strict=True):
@@ -266,6 +267,19 @@ def prepared_update(
         for group in groups:
             add_kl_to_advantages(group.rollouts, config)
     return rollouts, denominator
+
+
+def check_reference(reference: LocalPolicy | None, config: TrainConfig) -> None:
+    """A KL penalty compares log-probabilities at one temperature, of the policy and another."""
+    if reference is None:
+        if config.kl in KL_IN_ADVANTAGES:
+            raise UserError(f"kl={config.kl!r} compares the policy with a reference: pass one")
+    elif reference.config.train_temperature != config.train_temperature:
+        raise UserError(
+            f"the reference computes log-probabilities at temperature "
+            f"{reference.config.train_temperature:g}, and the policy at "
+            f"{config.train_temperature:g}: Policy.load(MODEL, config)"
+        )
 
 
 def groups_with_gradient(
@@ -313,6 +327,8 @@ def step_learning_rate(config: TrainConfig, step: int) -> float:
 def batch_learning_rate(config: Optim, problems_per_step: int) -> float:
     """The learning rate for a batch of this size. It grows with the square root of the size, which
     keeps Adam's steps as noisy as before."""
+    if config.lr is None:
+        raise UserError("a learning rate is missing, such as TrainConfig(lr=1e-4)")
     return config.lr * math.sqrt(problems_per_step / (config.lr_at_problems or problems_per_step))
 
 

@@ -110,6 +110,12 @@ VALUES = torch.tensor([[1.0, 2.0, 99.0], [3.0, 5.0, 7.0]])
 MASK = torch.tensor([[1, 1, 0], [1, 1, 1]])
 
 
+def test_a_constant_below_one_token_is_not_rounded_up():
+    """Only counts are at least 1; a short length constant still grows with the batch."""
+    found = [step_denominator("constant", count, 500, 0.01) for count in (0, 16, 32)]
+    assert found == pytest.approx([0.01, 0.16, 0.32])
+
+
 @pytest.mark.parametrize(
     "kind, expected",
     [

@@ -1,5 +1,6 @@
 """The verbs of a policy, by themselves: what they leave alone, and that they come to the same."""
 
+import re
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -12,8 +13,11 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
+from reasoning_from_scratch.optim.muon import MuonAdamW
+from reasoning_from_scratch.policy import batch_loss
+from reasoning_from_scratch.problems import asked_of, remember_prompt
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout
-from reasoning_from_scratch.trainer import prepared_update, train_step
+from reasoning_from_scratch.trainer import set_advantages, train_step
 
 CONFIG = TrainConfig(max_new_tokens=6, rollouts=4, objective="ppo", epochs=2, micro_batch_tokens=60)
 
@@ -54,7 +58,8 @@ def test_a_gradient_is_used_up_by_its_step(policy):
 def test_a_call_that_failed_is_not_made_again(policy):
     """When memory runs out, those are whose gradients wait."""
     _, rollouts = rollouts_of(policy)
-    passes, outcomes = policy.passes, ["", UserError("too long"), torch.OutOfMemoryError(), "", ""]
+    passes = policy.passes
+    outcomes = ["", UserError("too long"), "", torch.OutOfMemoryError(), "", ""]
 
     def made(*call):
         outcome = outcomes.pop(0)
@@ -68,6 +73,28 @@ def test_a_call_that_failed_is_not_made_again(policy):
         policy.forward_backward(rollouts, CONFIG, denominator=12)
     policy.forward_backward(rollouts, CONFIG, denominator=12)
     assert outcomes == [] and len(policy.since_update) == 2
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, UserError("another record")])
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_call_that_is_interrupted_adds_nothing(policy, failure, earlier, monkeypatch):
+    """Its second micro-batch is: the first has added its gradient by then."""
+    _, rollouts = rollouts_of(policy)
+    for _ in range(earlier):
+        policy.forward_backward(rollouts[:4], CONFIG, denominator=12)
+    expected = [gradient.clone() for gradient in policy.optimizer.gradients()]
+    losses = [batch_loss, Mock(side_effect=failure)]
+
+    def loss_of(*given):
+        return (losses or [batch_loss]).pop(0)(*given)
+
+    monkeypatch.setattr("reasoning_from_scratch.policy.batch_loss", loss_of)
+    with pytest.raises((KeyboardInterrupt, UserError)):
+        policy.forward_backward(rollouts, CONFIG, denominator=12)
+    assert not losses
+    found = policy.optimizer.gradients()
+    assert len(found) == len(expected) and same(found, expected)
+    assert len(policy.since_update) == earlier
 
 
 def test_two_calls_give_the_gradient_of_one(policy):
@@ -242,8 +269,7 @@ def test_records_of_an_earlier_use_are_not_read_again(policy):
     reference = toy_policy(toy_model(seed=1), CONFIG)
     train_step(policy, groups, with_kl, 1e-3, reference)
     assert all(r.token_advantages is not None and r.ref_logprobs is not None for r in rollouts)
-    once = replace(CONFIG, epochs=1)
-    prepared_update(policy, None, groups, once)
+    set_advantages(groups, CONFIG)
     for rollout in rollouts:
         assert rollout.token_advantages is rollout.ref_logprobs is rollout.start_logprobs is None
 
@@ -286,3 +312,72 @@ def test_a_loop_of_ones_own_trains_on_what_was_sampled():
         torch.testing.assert_close(found, torch.tensor(rollout.logprobs), rtol=0, atol=1e-4)
     with pytest.raises(UserError, match="0.7, .* sampled at 1: "):
         policy.forward_backward(rollouts, replace(config, temperature=1.0), 1.0)
+
+
+def test_a_policy_has_what_its_configuration_asks_for():
+    config = TrainConfig(
+        optimizer="muon", beta1=0.5, beta2=0.6, weight_decay=0.3, gradient_checkpointing=True
+    )
+    policy = Policy.load("tiny", config, device="cpu")
+    assert isinstance(policy.optimizer, MuonAdamW) and policy.optimizer.betas == (0.5, 0.6)
+    assert policy.optimizer.weight_decay == 0.3
+    assert all(block.recompute for block in policy.model.trf_blocks)
+    assert not Policy.load("tiny", device="cpu").model.trf_blocks[0].recompute
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"dtype": "bf16"}, "unknown number format 'bf16'"),
+        ({"engine": "Plain"}, "unknown engine 'Plain': did you mean 'plain'?"),
+        ({"config": TrainConfig(device="nosuch"), "device": "auto"}, "unknown device 'nosuch'"),
+        ({"config": TrainConfig(compile=True)}, "drop compile=True"),
+        ({"config": TrainConfig(low_precision_updates="stochastic")}, "weights are float32"),
+        (
+            {"config": TrainConfig(low_precision_updates="stochastic", beta1=0.99)}
+            | {"dtype": "bfloat16"},
+            "so slow a mean as --beta1 0.99",
+        ),
+    ],
+)
+def test_what_a_policy_cannot_be_loaded_with_is_said(given, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        Policy.load("tiny", **{"device": "cpu"} | given)
+
+
+def test_a_snapshot_of_ones_own_policy_keeps_what_top_p_kept():
+    config = TrainConfig(max_new_tokens=8, rollouts=2, top_p=0.7)
+    policy = Policy.load("tiny", config, device="cpu")
+    (group,) = policy.snapshot().sample(load_problems("tiny", limit=1), config)
+    assert all(rollout.kept is not None for rollout in group.rollouts)
+    for rollout, found in zip(group.rollouts, policy.logprobs(group.rollouts), strict=True):
+        torch.testing.assert_close(found, torch.tensor(rollout.logprobs), rtol=0, atol=1e-4)
+
+
+def test_greedy_answers_are_scored_by_the_model_itself():
+    """At temperature 0, dividing by it would give nothing but NaN."""
+    config = TrainConfig(max_new_tokens=4, rollouts=1, temperature=0)
+    policy = Policy.load("tiny", config, device="cpu")
+    (group,) = policy.sample(load_problems("tiny", limit=1), config)
+    (found,) = policy.logprobs(group.rollouts)
+    torch.testing.assert_close(found, torch.tensor(group.rollouts[0].logprobs), rtol=0, atol=1e-4)
+
+
+def test_a_home_folder_is_found_when_saving_as_when_loading(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    Policy.load("tiny", device="cpu").save("~/mine")
+    assert (tmp_path / "mine" / "config.json").exists() and not (tmp_path / "~").exists()
+    Policy.load("~/mine", device="cpu")
+    with pytest.raises(UserError, match="nobodyhere"):
+        Policy.load("~nobodyhere/mine", device="cpu")
+
+
+def test_a_folder_keeps_nothing_of_the_model_that_was_in_it(tmp_path):
+    first = Policy.load("tiny", device="cpu")
+    remember_prompt(first.tokenizer, "question", load_problems("tiny", limit=1))
+    first.save(tmp_path)
+    assert asked_of(tmp_path) is not None
+    Policy.load("tiny", device="cpu").save(tmp_path)
+    assert asked_of(tmp_path) is None

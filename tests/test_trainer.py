@@ -20,6 +20,7 @@ from toy import (
 )
 
 from reasoning_from_scratch import ch06
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
@@ -27,6 +28,7 @@ from reasoning_from_scratch.trainer import (
     chosen_groups,
     prepared_update,
     set_advantages,
+    step_learning_rate,
     train_step,
 )
 from rfs.config import replaced
@@ -424,3 +426,47 @@ def test_maxrl_refuses_rewards_below_zero(world, tmp_path):
         rollout.reward = reward
     with pytest.raises(UserError, match="must not be below 0"):
         set_advantages([group], config)
+
+
+@pytest.mark.parametrize("changes", [{"active_sampling": True}, {"train_rollouts": 4}])
+def test_a_step_of_ones_own_loop_trains_on_what_a_run_would(world, tmp_path, changes):
+    """`train_step` gets all groups that were sampled, and chooses from them itself."""
+    config = resolved(toy_config(tmp_path, aggregate="token", problems_per_step=3, **changes))
+    groups = sampled(world, config)
+    updated = []
+    for given in (groups, chosen_groups(groups, config)):
+        model = toy_model()
+        train_step(toy_policy(model, config), given, config, 1e-2)
+        updated.append(torch.cat([weight.detach().flatten() for weight in model.parameters()]))
+    assert torch.equal(*updated)
+
+
+@pytest.mark.parametrize("kl", ["reward", "token"])
+def test_a_penalty_without_a_reference_is_said(world, tmp_path, kl):
+    config = resolved(toy_config(tmp_path, kl=kl, kl_coef=0.1))
+    with pytest.raises(UserError, match=f"kl='{kl}' compares the policy with a reference"):
+        train_step(toy_policy(world["model"], config), sampled(world, config), config, 1e-2)
+
+
+def test_a_reference_at_another_temperature_is_refused(world, tmp_path):
+    config = resolved(toy_config(tmp_path, kl="k3", kl_coef=0.1, temperature=0.6))
+    groups, policy = sampled(world, config), toy_policy(world["model"], config)
+    other = toy_policy(toy_model(), replace(config, temperature=1.0))
+    with pytest.raises(UserError, match="at temperature 1, and the policy at 0.6"):
+        train_step(policy, groups, config, 1e-2, other)
+    found = train_step(policy, groups, config, 0.0, policy.snapshot())
+    assert found["optim/kl_loss"] == 0
+
+
+def test_a_paper_s_epsilon_is_no_bound_of_the_ratio(world, tmp_path):
+    """Between 0.2 and 0.2 nothing good would ever be learned."""
+    config = resolved(toy_config(tmp_path))
+    groups = sampled(world, config)
+    wrong = replace(config, clip_low=0.2, clip_high=0.2)
+    with pytest.raises(UserError, match="a paper's epsilon 0.2 is 0.8 and 1.2"):
+        train_step(toy_policy(world["model"], config), groups, wrong, 1e-2)
+
+
+def test_a_missing_learning_rate_is_said_before_a_step(tmp_path):
+    with pytest.raises(UserError, match=r"such as TrainConfig\(lr=1e-4\)"):
+        step_learning_rate(TrainConfig(), 0)

@@ -38,6 +38,7 @@ from reasoning_from_scratch.files.tensor_files import (
 )
 from reasoning_from_scratch.problems import PROMPT_FILE, asked_of
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.text import expanded
 from reasoning_from_scratch.tokenizer import (
     END_OF_TURN,
     ModelTokenizer,
@@ -276,7 +277,7 @@ def _weights_path(which_model: str | Path, local_dir: str | Path, exact: bool = 
         return converted_gguf(qwen(name))
     if is_hub_name(name) and not Path(name).exists():
         return hub_model(name)
-    path = Path(name).expanduser()
+    path = expanded(name)
     check_model_name(path)
     if path.suffix == ".gguf" and path.is_file():
         return converted_gguf(path, torch.float32 if exact else torch.bfloat16)
@@ -495,6 +496,8 @@ def save_hf_folder(model: Qwen3Model, tokenizer: ModelTokenizer, folder: str | P
     for name, content in written.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
+    for name in set(HANDED_ON) - set(written):  # of a model that was here before
+        (folder / name).unlink(missing_ok=True)
     return folder
 
 

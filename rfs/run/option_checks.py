@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from reasoning_from_scratch.config import Drawing, check_numbers, facts_of
+from reasoning_from_scratch.config import Drawing, check_clip, check_numbers, facts_of
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.facts import Needs
 from reasoning_from_scratch.problems import is_in_file
@@ -45,12 +45,7 @@ def check_sizes(config: RunConfig) -> None:
             "--rollouts is 1, but must be at least 2 (advantages compare rollouts of one problem)"
         )
     check_temperature(config)
-    if not config.clip_low <= 1 <= config.clip_high:
-        raise UserError(
-            f"--clip-low {config.clip_low} and --clip-high {config.clip_high} must be "
-            "bounds of the ratio, with 1 between them: a paper's epsilon 0.2 is 0.8 "
-            "and 1.2"
-        )
+    check_clip(config, flag)
     if config.max_new_tokens is not None and config.overlong_penalty > config.max_new_tokens:
         raise UserError(
             f"--overlong-penalty {config.overlong_penalty} is for the last tokens of "

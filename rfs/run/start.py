@@ -24,7 +24,7 @@ from reasoning_from_scratch.files.weights import load_weights
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
-from reasoning_from_scratch.optim.muon import MuonAdamW
+from reasoning_from_scratch.optim.muon import make_optimizer
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -279,7 +279,7 @@ def open_policy(
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())
-    optimizer_of = partial(make_optimizer, config=config, seed=config.seed)
+    optimizer_of = partial(with_state, config=config, seed=config.seed)
     if config.sampling_weights == "int8":
         library_for_int8(model)  # refuses before anything is written
     kept = KeptRecordings(config.compile)
@@ -443,21 +443,10 @@ def try_loss(config: RunConfig) -> None:
         )
 
 
-def make_optimizer(model: Trainable, config: Optim, seed: int = 0) -> AdamW:
-    names = ("beta1", "beta2", "weight_decay", "low_precision_updates")
-    common = {name: getattr(config, name) for name in names} | {"seed": seed}
-    _, weight = next(iter(model.named_parameters()))
-    if config.low_precision_updates == "stochastic" and weight.dtype.itemsize > 2:
-        raise UserError(
-            "--low-precision-updates stochastic rounds to bfloat16, and these weights "
-            "are float32: add --dtype bfloat16, or drop it"
-        )
-    if config.optimizer == "adamw":
-        optimizer = AdamW(model, **common)
-    else:
-        rates = (config.matrix_lr, config.embedding_lr, config.unembedding_lr)
-        optimizer = MuonAdamW(model, *rates, **common)
-    optimizer.state = optimizer.new_state()  # now: the first answers find the memory of all later
+def with_state(model: Trainable, config: Optim, seed: int = 0) -> AdamW:
+    """The optimizer, with its state: so the first answers find the memory of all later ones."""
+    optimizer = make_optimizer(model, config, seed)
+    optimizer.state = optimizer.new_state()
     return optimizer
 
 

@@ -593,7 +593,7 @@ def rivals_of_grpo() -> list[str]:
 
 
 def beyond_gsm8k(problems: str) -> tuple[str, ...]:
-    """Of other problems: correct after and before, the gain, its error, how many it won and lost."""
+    """Of other problems: correct after and before, the gain, its error, how many won and lost."""
     after, before = (answered(one, problems) for one in (SEEDS[0], BASE))
     gains = differences(after, before)
     shares = (f"{100 * mean(some):.1f}" for some in (after, before))

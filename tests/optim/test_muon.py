@@ -56,6 +56,20 @@ def test_each_parameter_moves_as_by_the_optimizer_of_its_kind(monkeypatch):
             adam.step(LR * RATES[f"{'un' if kind == 'head' else ''}embedding_lr"])
 
 
+def test_weight_decay_shrinks_every_matrix_and_no_vector():
+    """By the step's learning rate, whatever the rate of its kind. Without a gradient nothing else
+    moves a weight."""
+    model = small_model()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = MuonAdamW(model, matrix_lr=20.0, weight_decay=0.5)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step(0.1)
+    for name, parameter in model.named_parameters():
+        kept = 0.95 if parameter.dim() > 1 else 1.0
+        torch.testing.assert_close(parameter.detach(), kept * before[name])
+
+
 def test_small_updates_of_bfloat16_matrices_arrive():
     model = small_model().bfloat16()
     before = model.trf_blocks[0].ff.fc1.weight.detach().clone()
