@@ -12,6 +12,7 @@ from reasoning_from_scratch import Policy, load_model_and_tokenizer, load_proble
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.files.weights import save_model
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.policy import batch_loss
@@ -293,6 +294,8 @@ def test_a_policy_of_ones_own_is_loaded_trained_and_saved(tmp_path):
         rollout.advantage = 1.0
     policy.forward_backward(rollouts, TrainConfig(), denominator=len(rollouts))
     assert policy.optim_step(lr=1e-2).update_ratio > 0
+    with pytest.raises(UserError, match="Policy.save merges them"):
+        save_model(policy.model, tmp_path / "beside.pth")
     saved, _ = load_model_and_tokenizer(policy.save(tmp_path / "mine"), "cpu")
     ids = torch.tensor([rollouts[0].prompt_ids])
     torch.testing.assert_close(saved(ids), policy.model(ids), rtol=1e-4, atol=1e-4)

@@ -46,3 +46,9 @@ def test_what_some_rows_say():
     assert changes["deepseek_v32"]["kl_importance_weighted"]
     assert changes["gdpo"]["advantage_per_part"]
     assert configure("ch06").kl == "none" and configure("dro").dro_beta == 0.05
+
+
+def test_a_configuration_s_parts_are_its_own():
+    """What is changed in one does not reach the recipe."""
+    configure("dapo").reward_parts["format"] = 9.0
+    assert "format" not in configure("dapo").reward_parts

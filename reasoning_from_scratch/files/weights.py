@@ -435,6 +435,8 @@ def _with_prompts_as_trained(tokenizer: Qwen3Tokenizer) -> Qwen3Tokenizer:
 def save_model(model: Qwen3Model, path: str | Path) -> Path:
     """Write the weights by our names, as .pth or .safetensors, whole or not at all."""
     state = _plain_state(model)
+    if any(name.endswith("lora_A") for name in state):
+        raise UserError("this model has LoRA matrices beside its weights: Policy.save merges them")
     if Path(path).suffix == ".safetensors" and model.cfg.get("tie_embeddings", False):
         del state["out_head.weight"]  # safetensors stores no tensor twice; loading ties it again
     save_state(state, path)

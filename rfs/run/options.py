@@ -8,6 +8,7 @@ option_checks.py refuses what cannot work.
 """
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ SMOKE: dict[str, Any] = {
 def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: object) -> RunConfig:
     """The defaults, then what the recipe changes, then Tinker's loss, then what you change. A game
     brings along its problems and its player."""
-    row, loss = recipe_row(recipe).changes, loss_fn_changes(loss_fn)
+    row, loss = deepcopy(recipe_row(recipe).changes), loss_fn_changes(loss_fn)
     game = (row | loss | changes).get("environment")
     layers: list[tuple[str, Mapping[str, Any]]] = [
         (f"the game {game}", GAMES.get(game, {})),
