@@ -54,6 +54,10 @@ def last_number(text: str) -> str:
     return found[-1].replace(",", "") if found else ""
 
 
+def has_box(row: dict) -> bool:
+    return get_last_boxed(row["generated_text"]) is not None
+
+
 def last_is_correct(row: dict) -> float:
     """Whether an answer is correct if its last number is read."""
     return correctness(f"\\boxed{{{last_number(row['generated_text'])}}}", row["gtruth_answer"])
@@ -129,7 +133,7 @@ def prefixed(name: str, row: dict[str, float]) -> dict[str, float]:
 def greedy_figures(rows: Sequence[dict]) -> dict[str, float]:
     """Of one answer to each problem."""
     correct = [row["correct"] for row in rows]
-    boxed = [get_last_boxed(row["generated_text"]) is not None for row in rows]
+    boxed = [has_box(row) for row in rows]
     return {
         "greedy": mean(correct),
         "box": mean(boxed),
@@ -182,6 +186,7 @@ SETS = {  # that each part of what is measured asks; its file says that their an
 }
 LAST_NUMBER = "greedy, last number"
 IN_LATEX = "greedy, in LaTeX"  # 1 for an answer that is written so, correct or not
+WITH_A_BOX = "{}, with a box"  # likewise, of what no arm trains on
 
 
 def keep_problems(path: Path, this: dict[str, str], folder: Path) -> None:
@@ -196,6 +201,9 @@ def keep_problems(path: Path, this: dict[str, str], folder: Path) -> None:
     if "greedy" in rows:
         counts[LAST_NUMBER] = [int(last_is_correct(row)) for row in rows["greedy"]]
         counts[IN_LATEX] = [int(in_latex(row["generated_text"])) for row in rows["greedy"]]
+    for name in TRANSFER:
+        if name in rows:
+            counts[WITH_A_BOX.format(name)] = [int(has_box(row)) for row in rows[name]]
     digits = {name: "".join(DIGITS[count] for count in some) for name, some in counts.items()}
     replace_rows(path, this, [{"set": name, "correct": line} for name, line in digits.items()])
 

@@ -227,6 +227,7 @@ def test_what_is_kept_of_each_problem_and_to_read(all_arms):
         "math500": 3,
         "gym": 3,
     }
+    sizes |= {measuring.WITH_A_BOX.format(name): sizes[name] for name in ("math500", "gym")}
     found = {row["set"]: row["correct"] for row in problems if row["arm"] == "grpo"}
     assert {name: len(correct) for name, correct in found.items()} == sizes
     to_read = json.loads(all_arms.out.with_name("rows_answers.json").read_text())
