@@ -388,7 +388,8 @@ def has_hooks(model: Qwen3Model) -> bool:
 
 # Frozen weights, packed: with LoRA, a run packs them once. Each belongs to the first of the weights
 # that were packed together, and is valid for one version of all of them. (A run that samples in 8
-# bits packs them anew after an evaluation, which does not.)
+# bits packs them anew after an evaluation, which does not.) Change frozen weights under
+# torch.no_grad(), not through .data, which leaves their version as it was.
 PACKED: MutableMapping[Tensor, tuple[list, Tensor]] = WeakIdKeyDictionary()
 
 
@@ -460,8 +461,9 @@ class CompiledDecoder(Decoder):
         outputs, inputs = sum(map(len, weights)), weights[0].shape[1]
         biases = [linear.bias for linear in linears]
         bias = None if biases[0] is None else self._keep(torch.cat(biases).detach().float())
-        frozen = not any(linear.weight.requires_grad for linear in linears)
-        place = self._pack_once(linears, in_turn) if frozen else self._pack_all(weights, in_turn)
+        # Weights made in torch.inference_mode() have no version: they are packed each time, too.
+        known = not any(x.weight.requires_grad or x.weight.is_inference() for x in linears)
+        place = self._pack_once(linears, in_turn) if known else self._pack_all(weights, in_turn)
         packed = (None, place) if self.int8 else (place, None)
         lora = self._lora([x if has_lora(x) else None for x in linears], weights, in_turn)
         return Matrix(outputs, inputs, *packed, bias, *lora)
@@ -577,7 +579,7 @@ def draw_in_c(
     rows, vocab = logits.shape
     logits, u = logits.contiguous(), u.contiguous()
     tokens = torch.empty(rows, dtype=torch.long)
-    logprobs, entropies = torch.empty(rows), torch.empty(rows)
+    logprobs, entropies = (torch.empty(rows, dtype=torch.float32) for _ in range(2))
     narrowed = keeps and temperature > 0 and (top_p < 1 or top_k > 0)
     kept = torch.empty(rows, vocab, dtype=torch.int32) if narrowed else None  # mostly untouched
     counts = torch.empty(rows, dtype=torch.long) if narrowed else None

@@ -10,6 +10,7 @@ default (tinker_bodies.py, openai_bodies.py). pydantic compares; here its errors
 import asyncio
 import json
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 from reprlib import Repr
@@ -36,6 +37,11 @@ MOST_VALUES = 2**20  # of a body: the tokens of a long prompt, and a few numbers
 MOST_LISTS = 2**17  # and objects: making a million of them takes Python most of a second
 MOST_DEPTH = 64  # of objects and lists within each other
 QUICK = 2**15  # bytes that are read in less than a millisecond
+BEGUN = 2**12  # bytes of a body that is too large
+# In a JSON object a key with a whole number, a text or null, and what comes before it.
+SIMPLE_VALUE = re.compile(
+    r'\s*[{,]\s*"(\w+)"\s*:\s*("[^"\\\x00-\x1f]*"|0|[1-9]\d*|null)\s*(?=[,}])', re.ASCII
+)
 MOST_METADATA = 20_000  # characters
 LEAST_INTEGER, MOST_INTEGER = -(2**63), 2**64 - 1  # a seed may have 64 bits, with a sign or without
 T = TypeVar("T")
@@ -49,7 +55,19 @@ class NoSuchThing(UserError):
 
 
 class TooLarge(UserError):
-    """413."""
+    """413. `begun`: the first bytes of the body, which may say whose call it is."""
+
+    def __init__(self, sentence: str, body: bytes) -> None:
+        super().__init__(sentence)
+        self.begun = body[:BEGUN]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values with which it begins, if it is a JSON object, up to the first long one."""
+        text, place, values = self.begun.decode(errors="replace"), 0, dict[str, Any]()
+        while match := SIMPLE_VALUE.match(text, place):
+            values[match[1]], place = json.loads(match[2]), match.end()
+        return values
 
 
 class TooMany(UserError):
@@ -89,9 +107,9 @@ async def read_bytes(request: Request, most: int = MOST_BYTES) -> bytes:
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > most:
-            raise TooLarge(f"the body has more than {most // 2**20} MiB")
         parts.append(part)
+        if size > most:
+            raise TooLarge(f"the body has more than {most // 2**20} MiB", b"".join(parts))
     return b"".join(parts)
 
 
@@ -111,10 +129,10 @@ async def beside(request: Request, function: Callable[[], T]) -> T:
 def parsed(read: bytes) -> dict[str, Any]:
     """The JSON object, with finite numbers of at most 64 bits, and texts that are texts."""
     if read.count(b",") >= MOST_VALUES:
-        raise TooLarge(f"the body has more than {MOST_VALUES:,} values")
+        raise TooLarge(f"the body has more than {MOST_VALUES:,} values", read)
     lists = read.count(b"[") + read.count(b"{")
     if lists > MOST_LISTS:
-        raise TooLarge(f"the body has more than {MOST_LISTS:,} lists and objects")
+        raise TooLarge(f"the body has more than {MOST_LISTS:,} lists and objects", read)
     strange: list[str] = []  # numbers, as they were written
 
     def integer(digits: str) -> int:

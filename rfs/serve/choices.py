@@ -110,21 +110,31 @@ class Choice:
         return self.as_logprobs(ids, logprobs, likely or [[]] * len(ids))
 
     def as_logprobs(self, ids: list[int], logprobs: list, likely: Likely) -> dict:
-        texts, count, offsets = self.asked.texts, self.asked.body.likely, list[int]()
-        tokens = texts.each(ids)
-        for token in tokens:
+        tokens, offsets = self.asked.texts.each(ids), list[int]()
+        for text in tokens:
             offsets.append(self.length)
-            self.length += len(token)
-        best = [
-            {texts.one(token): value for token, value in place[:count]} if place else None
-            for place in likely
-        ]
+            self.length += len(text)
+        places = zip(ids, tokens, logprobs, likely, strict=True)
         return {
             "tokens": tokens,
             "token_logprobs": logprobs,
-            "top_logprobs": best if count else None,
+            "top_logprobs": [
+                None if logprob is None else self.by_text(token, text, logprob, others)
+                for token, text, logprob, others in places
+            ],
             "text_offset": offsets,
         }
+
+    def by_text(
+        self, token: int, text: str, logprob: float, others: Sequence[tuple[int, float]]
+    ) -> dict[str, float]:
+        """The most likely tokens, and the sampled one even if it is none of them. Several tokens
+        may have the same text, such as parts of a character: the likeliest has it."""
+        found: dict[str, float] = {}
+        for other, value in others[: self.asked.body.likely]:
+            found.setdefault(text if other == token else self.asked.texts.one(other), value)
+        found.setdefault(text, logprob)
+        return found
 
 
 class Message(Choice):
@@ -181,9 +191,15 @@ class Tokens(Choice):
         return {"request_id": asked.id, "model": asked.body.model, "prompt_logprobs": None}
 
     def whole(self, rollout: Rollout, scores: tuple[list, Likely] | None) -> dict:
+        def one(token: int, logprob: float) -> dict:
+            return {"token": f"token_id:{token}", "logprob": logprob, "bytes": None}
+
+        likely = rollout.likely or [[]] * len(rollout.response_ids)
         content = [
-            {"token": f"token_id:{token}", "logprob": logprob, "bytes": None, "top_logprobs": []}
-            for token, logprob in zip(rollout.response_ids, rollout.logprobs, strict=True)
+            one(token, logprob) | {"top_logprobs": [one(*other) for other in others]}
+            for token, logprob, others in zip(
+                rollout.response_ids, rollout.logprobs, likely, strict=True
+            )
         ]
         answer = {"token_ids": rollout.response_ids, "logprobs": {"content": content}}
         return answer | {"finish_reason": rollout.stop_reason}

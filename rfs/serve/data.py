@@ -136,7 +136,9 @@ def rollouts_of_one(
     targets = inputs["target_tokens"]
     if len(set(shapes.values())) > 1 or targets.ndim not in (1, 2) or len(targets) != len(tokens):
         raise UserError(f"{name} has {len(tokens)} tokens, but its inputs have shapes {shapes}")
-    if targets.size and not 0 <= targets.min() <= targets.max() < vocabulary:
+    if not targets.size:
+        raise UserError(f"{name} has no targets: target_tokens has the shape {targets.shape}")
+    if not 0 <= targets.min() <= targets.max() < vocabulary:
         raise UserError(f"{name} has a target outside of the model's vocabulary of {vocabulary}")
     if (targets != targets.astype(np.int64)).any():
         raise UserError(f"{name} has a target that is not a whole number, so it is no token")

@@ -35,7 +35,7 @@ FORMATS = {FLOAT32: np.float32, INT64: np.int64, INT32: np.int32}
 DAMAGED = UserError("the body is not a message that this server knows: it is damaged or cut off")
 MOST_FIELDS = 2**20  # of a message and those in it; a datum has about 25
 MOST_DATA = 2**15  # of a request, its settings included
-MOST_SIZE = 2**24  # of a tensor's dimension, and of a matrix whose zeros were omitted
+MOST_SIZE = 2**24  # of a tensor's dimension, and of all matrices whose zeros were omitted
 MOST_SEQ_ID = 2**31 - 1
 LONGEST_NAME = 1000  # bytes
 NO_IMAGES = "images and audio are not supported here: send tokens"
@@ -44,12 +44,28 @@ NO_IMAGES = "images and audio are not supported here: send tokens"
 # --- the wire
 
 
-def fields(message: Bytes, room: Iterator[int]) -> Iterator[tuple[int, int | Bytes]]:
-    """The fields of a message; floats are still bytes. Each takes a number from `room`, which the
-    messages inside it share: a body of 20 MB can have ten million fields that mean nothing."""
-    place = 0
+class Room:
+    """What a message and those inside it may still have, together: a body of 20 MB can have ten
+    million fields that mean nothing, and a datum of 90 bytes a matrix of 16 million zeros."""
+
+    def __init__(self) -> None:
+        self.fields = iter(range(MOST_FIELDS))
+        self.zeros = MOST_SIZE
+
+    def take_zeros(self, count: int) -> None:
+        self.zeros -= count
+        if self.zeros < 0:
+            raise UserError(
+                f"the sparse tensors have more than {MOST_SIZE:,} numbers, zeros included: send "
+                "less at a time"
+            )
+
+
+def fields(message: Bytes, room: Room) -> Iterator[tuple[int, int | Bytes]]:
+    """The fields of a message; floats are still bytes."""
+    place, left = 0, room.fields
     while place < len(message):
-        if next(room, None) is None:
+        if next(left, None) is None:
             raise UserError(f"the body has more than {MOST_FIELDS:,} fields")
         key, place = varint(message, place)
         kind = key & 7
@@ -142,7 +158,7 @@ class LossRequest:
     def read(self, message: bytes, context: int) -> "LossRequest":
         """`context`: no datum may have more tokens. Model and number are read first: if the rest is
         wrong, they say whose turn it was."""
-        room = iter(range(MOST_FIELDS))
+        room = Room()
         rest: list[tuple[int, int | Bytes]] = []
         for number, value in fields(memoryview(message), room):
             if number == 1:
@@ -173,7 +189,7 @@ def checked_seq_id(number: int) -> int:
     return number
 
 
-def read_setting(message: Bytes, either: bool, room: Iterator[int]) -> tuple[str, float | str]:
+def read_setting(message: Bytes, either: bool, room: Room) -> tuple[str, float | str]:
     key = ""
     setting: float | str = 0.0
     for number, value in fields(message, room):
@@ -187,7 +203,7 @@ def read_setting(message: Bytes, either: bool, room: Iterator[int]) -> tuple[str
     return key, setting
 
 
-def read_datum(message: Bytes, name: str, context: int, room: Iterator[int]) -> Datum:
+def read_datum(message: Bytes, name: str, context: int, room: Room) -> Datum:
     datum = Datum()
     for number, value in fields(message, room):
         if number == 1:  # a chunk, of which there are three kinds
@@ -216,7 +232,7 @@ def check_length(count: int, name: str, context: int) -> None:
         raise UserError(f"{name} has {count} tokens; the model reads {context}")
 
 
-def read_tensor(message: Bytes, room: Iterator[int]) -> np.ndarray:
+def read_tensor(message: Bytes, room: Room) -> np.ndarray:
     """A tensor, dense or as the nonzero entries of its rows (CSR)."""
     kind, shape = 0, list[int]()
     dense: Bytes = b""
@@ -239,6 +255,7 @@ def read_tensor(message: Bytes, room: Iterator[int]) -> np.ndarray:
     if not sparse:
         array = as_array(dense, FORMATS[kind])
         return reshaped(array, shape or [len(array)])
+    room.take_zeros(math.prod(shape))
     parts = {number: as_bytes(value) for number, value in fields(sparse, room)}
     return densified(
         as_array(parts.get(1, b""), FORMATS[kind]),

@@ -113,7 +113,7 @@ class Adam(Strict):
     learning_rate: Annotated[float, Field(ge=0, le=100)] = 1e-4
     beta1: Annotated[float, Field(ge=0, le=0.999999)] = 0.9
     beta2: Annotated[float, Field(ge=0, le=0.999999999)] = 0.95
-    eps: Annotated[float, Field(ge=0, le=1)] = 1e-12
+    eps: Annotated[float, Field(ge=1e-30, le=1)] = 1e-12  # 0 divides a gradient of 0 by 0
     weight_decay: Annotated[float, Field(ge=0, le=1000)] = 0.0
     grad_clip_norm: Annotated[float, Field(ge=-1, le=1e9)] = 0.0
 
@@ -198,7 +198,7 @@ class Trained:
         if moved.update_ratio is not None:
             metrics["update_ratio:mean"] = moved.update_ratio
         self.note_step(adam.learning_rate, metrics)
-        return metrics
+        return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
     def note_step(self, lr: float, metrics: Mapping[str, float]) -> None:
         named = {f"optim/{name.partition(':')[0]}": value for name, value in metrics.items()}
@@ -517,14 +517,18 @@ class Models:
         which are released for it."""
         policy = trained.policy.snapshot()
         self.samplers[sampler_id] = Sampler(sampler_id, trained.base, number, policy=policy)
-        session = sampler_id.partition(":")[0]
-        own = [s for s in self.samplers.values() if s.id.startswith(f"{session}:")]
+        own = self.samplers_of(sampler_id.partition(":")[0])
         snapshots = [s for s in own if s.policy is not None and s.policy is not s.base.policy]
         gone = []
         for old in snapshots[: max(0, len(snapshots) - self.keep_samplers)]:
             gone.append(old.policy)
             old.policy = None
         return gone
+
+    def samplers_of(self, session_id: str) -> list[Sampler]:
+        """Those of a session. Called in the worker's thread, while the server's may add others:
+        hence the list."""
+        return [s for s in list(self.samplers.values()) if s.id.startswith(f"{session_id}:")]
 
     def sampler_of(self, sampler_id: str, number: int, base: str | None, path: str | None):
         """A sampler that answers with a save's weights, or with a base's."""

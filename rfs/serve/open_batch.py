@@ -119,6 +119,8 @@ class OpenBatch(BurstBatch):
             if not self.fill():
                 return False
             self.take_step()
+            if not self.rollouts:
+                self.fill()  # with nothing: frees the cache until others join
         return True
 
     @property

@@ -21,7 +21,9 @@ from starlette.routing import Route
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.sampling import Rollout, stream_key
+from reasoning_from_scratch.text import one_line
 from rfs.serve.asked import (
     MOST_ANSWERS,
     Asked,
@@ -33,12 +35,13 @@ from rfs.serve.asked import (
     tokens_of,
 )
 from rfs.serve.body import NoSuchThing, beside, read_body
-from rfs.serve.choices import Choice, Message, Token, Tokens, newest, usage
+from rfs.serve.choices import Choice, Message, Token, Tokens, newest, text_of, usage
 from rfs.serve.data import check_tokens
 from rfs.serve.models import Base, Models
 from rfs.serve.openai_bodies import Call, Chat, Completion, Detokenize, Generate, Streamed, Tokenize
 from rfs.serve.promises import done, result_of
 from rfs.serve.prompts import Wanted, look_at
+from rfs.serve.watch import at
 from rfs.serve.worker import Worker
 
 LOOKS_EVERY = 1.0  # seconds between two checks that the client is still there
@@ -65,6 +68,29 @@ SAMPLING_CALLS = {
 }
 
 
+class ShownCall(NamedTuple):
+    """A row of the page at /. The call itself would keep its model and all rollouts in memory."""
+
+    time: str
+    model: str
+    answers: int
+    read: int  # tokens
+    drawn: int
+    text: str  # how the first answer begins
+
+    @classmethod
+    def of(cls, asked: Asked, rollouts: list[Rollout]) -> "ShownCall":
+        tokens = usage(asked, rollouts)
+        return cls(
+            at(asked.created),
+            asked.body.model,
+            len(rollouts),
+            tokens["prompt_tokens"],
+            tokens["completion_tokens"],
+            one_line(text_of(asked, rollouts[0])[0], 80),
+        )
+
+
 class OpenAI:
     """The calls of OpenAI's client."""
 
@@ -72,7 +98,7 @@ class OpenAI:
         self.models, self.worker, self.seed = models, worker, seed
         self.calls = count()  # without a seed, each call has its own random streams
         self.began = int(time.time())
-        self.latest: deque[tuple[Asked, list[Rollout]]] = deque(maxlen=SHOWN_CALLS)
+        self.latest: deque[ShownCall] = deque(maxlen=SHOWN_CALLS)
 
     def routes(self) -> list[Route]:
         return [
@@ -128,6 +154,9 @@ class OpenAI:
         prompts, drawn = kind.prompts(body, base), body.drawn
         if drawn.n * len(prompts.ids) > MOST_ANSWERS:
             raise UserError(f"{drawn.n * len(prompts.ids)} answers are too many for one call")
+        if drawn.most != 0:  # else the call only scores its prompts
+            for prompt in prompts.ids:  # here, because a stream that has begun has no status 400
+                room_for_answer(policy.model, len(prompt), 1)
         call, keys = next(self.calls), []
         for place in range(len(prompts.ids)):
             # Without a seed: streams that no Tinker client uses.
@@ -154,7 +183,7 @@ class OpenAI:
         finally:
             for one in requests:
                 one.cancelled = True
-        self.latest.appendleft((asked, rollouts))
+        self.latest.appendleft(ShownCall.of(asked, rollouts))
         choices: list[dict] = []
         scored = asked.prompts.echoed and asked.body.likely is not None
         for one in requests:
@@ -207,7 +236,7 @@ class OpenAI:
                 elif piece := choices[item[0]].hear(item[1]):
                     yield line(item[0], piece)
             rollouts = [rollout for one in requests for rollout in one.future.result()]
-            self.latest.appendleft((asked, rollouts))
+            self.latest.appendleft(ShownCall.of(asked, rollouts))
             for number, rollout in enumerate(rollouts):
                 for piece, reason in choices[number].rest(rollout):
                     yield line(number, piece, reason)

@@ -1,7 +1,6 @@
 """The page at `/`: sessions, models, and what each forward_backward did to each token."""
 
 import time
-from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote
 
@@ -10,29 +9,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.text import one_line
-from rfs.serve.asked import Asked
 from rfs.serve.body import NoSuchThing
-from rfs.serve.choices import text_of
 from rfs.serve.data import STANDS_IN
 from rfs.serve.models import Trained
 from rfs.serve.openai import OpenAI
 from rfs.serve.promises import result_of
 from rfs.serve.tinker import Tinker, path_of
 from rfs.serve.watch import at, call_values, page_of
-
-
-def answered(asked: Asked, rollouts: Sequence[Rollout]) -> dict:
-    """A row about a call of OpenAI's client."""
-    return {
-        "time": at(asked.created),
-        "model": asked.body.model,
-        "answers": len(rollouts),
-        "read": sum(map(len, asked.prompts.ids)),
-        "drawn": sum(len(rollout.response_ids) for rollout in rollouts),
-        "text": one_line(text_of(asked, rollouts[0])[0], 80),
-    }
 
 
 class Page:
@@ -71,7 +54,7 @@ class Page:
         ]
         stands_in = STANDS_IN if tinker.stable_stands_in else ""
         shown = {"tiles": tiles, "sessions": sessions, "models": list(models.bases)}
-        shown |= {"stands_in": stands_in, "calls": [answered(*one) for one in self.words.latest]}
+        shown |= {"stands_in": stands_in, "calls": self.words.latest}
         return self.shown("home.html", request, here=str(request.base_url).rstrip("/"), **shown)
 
     def row(self, trained: Trained) -> dict:
@@ -92,6 +75,7 @@ class Page:
 
     async def model(self, request: Request) -> Response:
         trained = self.trained(request)
+        calls = list(self.tinker.watch.calls.get(trained.id, ()))  # the worker adds to them
         rows = [
             {
                 "number": number,
@@ -101,7 +85,7 @@ class Page:
                 "data": len(call.asked.data),
                 "tokens": f"{call.tokens:,}",
             }
-            for number, call in reversed(self.tinker.watch.calls.get(trained.id, ()))
+            for number, call in reversed(calls)
         ]
         return self.shown(
             "model.html",

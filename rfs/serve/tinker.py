@@ -37,6 +37,7 @@ from rfs.serve.body import (
     BadValues,
     C,
     NoSuchThing,
+    TooLarge,
     TooMany,
     beside,
     checked,
@@ -299,12 +300,12 @@ class Tinker:
         self.promises.drop(session.id)
         for model_id in session.models:
             self.queues.pop(model_id, None)
-            self.watch.forget(model_id)
         return await result_of(self.worker.work(partial(self.let_go, session)))
 
     def let_go(self, session: Session) -> dict[str, str]:
         unsaved = {}
         for model_id in session.models:
+            self.watch.forget(model_id)  # here, after the calls that were still running
             try:
                 trained = self.models.release(model_id)
             except Exception as error:  # whatever it is, the others are saved
@@ -313,9 +314,9 @@ class Tinker:
                 continue
             if trained:
                 self.worker.forget(trained.policy)
-        for sampler_id in session.samplers:
-            sampler = self.models.samplers.pop(sampler_id, None)
-            if sampler and sampler.policy and sampler.policy is not sampler.base.policy:
+        for sampler in self.models.samplers_of(session.id):
+            del self.models.samplers[sampler.id]
+            if sampler.policy and sampler.policy is not sampler.base.policy:
                 self.worker.forget(sampler.policy)
         return unsaved
 
@@ -379,7 +380,7 @@ class Tinker:
         then it has had its turn. Else all later ones would wait for its number."""
         try:
             return await read_body(request, kind)
-        except BadValues as error:
+        except (BadValues, TooLarge) as error:
             with suppress(UserError):  # if it does not say whose turn it was
                 self.had_turn(checked(bodies.Numbered, error.values))
             raise
@@ -431,13 +432,13 @@ class Tinker:
         session = self.session(model_id.partition(":")[0])
 
         def unload() -> dict:
+            self.watch.forget(model_id)  # here, after the calls that were still waiting
             trained = self.models.release(model_id)
             if trained:
                 self.worker.forget(trained.policy)
             return {"type": "unload_model", "model_id": model_id}
 
         queue = self.queues.pop(model_id)
-        self.watch.forget(model_id)
         request_id = f"{model_id}:unload"
         self.promises.make(request_id, session.id, self.worker.work(unload))
         for _, begin in queue.waiting.values():  # their turn never came: they find no model
@@ -451,10 +452,16 @@ class Tinker:
             raise UserError(
                 f"forward_backward must be sent as {PROTOBUF}: use tinker 0.38 or newer"
             )
-        asked, message = LossRequest(), await read_bytes(request)
+        asked = LossRequest()
         context = max(base.context for base in self.models.bases.values())
         try:
+            message = await read_bytes(request)
             await beside(request, partial(asked.read, message, context))
+        except TooLarge as error:
+            with suppress(UserError):  # what follows model and number is cut off
+                asked.read(error.begun, context)
+            self.had_turn(asked)
+            raise
         except Exception:
             self.had_turn(asked)
             raise
@@ -708,13 +715,14 @@ class Tinker:
         ids = [f"{request_id}:{number}" for number in range(body.num_samples)]
         return JSONResponse({"request_id": request_id, "sample_sequence_ids": ids})
 
-    async def policy_of(self, sampler: Sampler):
-        if sampler.policy is not None:
-            return sampler.policy
+    async def policy_of(self, sampler: Sampler) -> LocalPolicy:
+        policy = sampler.policy  # read once: the worker's thread may release it
+        if policy is not None:
+            return policy
         return await result_of(self.worker.work(partial(self.models.policy_of, sampler)))
 
     def sample_request(
-        self, body: bodies.Sample, sampler: Sampler, policy
+        self, body: bodies.Sample, sampler: Sampler, policy: LocalPolicy
     ) -> tuple[Request, Wanted, int | None]:
         """The requested answers, what the client wants to know about the prompt, and for how many
         of its last tokens it wants the log-probability (0: none, None: all)."""

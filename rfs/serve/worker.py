@@ -227,10 +227,10 @@ class Worker:
         if not request.max_new_tokens:  # its client wants to know about the prompt alone
             settle(request.future, [Rollout(prompt_ids=request.prompt) for _ in request.keys])
             return
-        if request.drawn_as not in self.batches and self.full:
-            self.later.append(request)
-            return
         try:
+            if request.drawn_as not in self.batches and self.full:
+                self.later.append(request)
+                return
             batch, requests = self.batch_for(request)
             listeners = [Listener(request, number) for number in range(len(request.keys))]
             request.rollouts = batch.join(

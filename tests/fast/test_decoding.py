@@ -256,6 +256,18 @@ def test_lora_on_some_matrices_is_seen_after_each_update_though_the_rest_is_pack
 
 
 @needs_compiler
+def test_weights_made_in_inference_mode_are_packed_each_time():
+    """Nothing counts their changes."""
+    with torch.inference_mode():
+        model = model_that_fits()
+        assert drawn(model, 60)[0] == drawn(model, 60, engine=PLAIN_ENGINE)[0]
+        model.trf_blocks[1].ff.fc2.weight.mul_(2)
+    cache, tokens = read_prompts(model, 4)
+    found = several_steps(decoder_for(model, 4, 60), cache, tokens)
+    assert torch.allclose(found, several_steps(model, cache, tokens), atol=2e-5)
+
+
+@needs_compiler
 @pytest.mark.parametrize("decoder_of", [decoder_for, int8_decoder_for])
 def test_damaged_weights_stay_visible(decoder_of):
     for value in (torch.nan, torch.inf):

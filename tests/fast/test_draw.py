@@ -48,6 +48,19 @@ def test_tokens_log_probabilities_and_entropies_are_torchs(dtype, settings):
     torch.testing.assert_close(ours.entropies, theirs.entropies, rtol=0, atol=2e-4)
 
 
+def test_the_default_dtype_does_not_matter():
+    """C writes float32."""
+    logits, u = some_logits(3, torch.float32), uniform(3)
+    expected = draw_in_c(logits, u, 1.0, 1.0, 0, fast_cut)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = draw_in_c(logits, u, 1.0, 1.0, 0, fast_cut)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found.logprobs, expected.logprobs)
+    assert torch.equal(found.entropies, expected.entropies)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_hundred_thousand_draws(dtype):
     """Where u falls within a rounding error of the border between two tokens, torch, which sums in

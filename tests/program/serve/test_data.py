@@ -144,6 +144,11 @@ def changed(**inputs):
         (Datum([1], {}), "ppo", "ppo needs target_tokens, logprobs, advantages, but got nothing"),
         (data()[0], "cross_entropy", "cross_entropy needs target_tokens, weights, but got"),
         (changed(target_tokens=np.array([1])), "ppo", "has 5 tokens, but its inputs have shapes"),
+        (
+            Datum([1, 2], {"target_tokens": np.zeros((2, 0), np.int64)}),
+            "cross_entropy",
+            r"datum 0 has no targets: target_tokens has the shape \(2, 0\)",
+        ),
         (changed(target_tokens=np.array([1, 2, 3, 4, -1])), "ppo", "has a target outside"),
         (
             changed(target_tokens=np.array([1, 2, 3, 4.5, 0], np.float32)),

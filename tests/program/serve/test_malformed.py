@@ -1,17 +1,21 @@
 """Malformed requests, over HTTP, to a real server: each is refused in one line, ends its turn, and
 leaves the server, its models and the connection as they were."""
 
+import asyncio
 import http.client
 import json
 import threading
 import time
+from functools import partial
 from itertools import count, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
+from rfs.serve.body import read_bytes
 from rfs.serve.messages import (
     FLOAT32,
     INT64,
@@ -213,6 +217,18 @@ MALFORMED = {
 }  # fmt: skip
 
 
+def test_the_zeros_of_all_sparse_tensors_have_one_limit(ask, line, monkeypatch):
+    monkeypatch.setattr("rfs.serve.messages.MOST_SIZE", 1000)
+    half = datum(target_tokens=sparse([], [0, 0], [], [1, 500]))
+    status, text = ask(f"{API}/forward_backward", request(line, half, half), **PROTOBUF)
+    assert status == 200 and "inputs have shapes" in line.result(answer_of(text))[1]
+    says = "the sparse tensors have more than 1,000 numbers, zeros included: send less at a time"
+    check_refused(
+        *ask(f"{API}/forward_backward", request(line, half, half, half), **PROTOBUF), says=says
+    )
+    line.check_goes_on()
+
+
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_cannot_be_read_as_data(ask, line, name):
     data, says = MALFORMED[name]
@@ -222,6 +238,12 @@ def test_what_cannot_be_read_as_data(ask, line, name):
 
 LOSSES = {
     "no data": (dict(), (), "the request has no data"),
+    "no targets": (
+        dict(),
+        (datum(), datum(target_tokens=tensor([], shape=[3, 0]),
+                        weights=tensor([], np.float32, shape=[3, 0]))),
+        "datum 1 has no targets: target_tokens has the shape",
+    ),
     "a loss that is not here": (dict(loss="hinge"), (datum(),), "there is no loss"),
     "targets between two tokens": (
         dict(), (datum(target_tokens=tensor([2, 3.5, 4], np.float32)),), "not a whole number",
@@ -405,6 +427,117 @@ def test_no_token_is_drawn_if_none_is_wanted(ask, line):
         ("/inference/v1/generate", GENERATE | {"sampling_params": {"max_tokens": 0}}),
     ):
         check_refused(*ask(path, body), says="max_tokens is 0, but must be at least 1")
+
+
+@pytest.mark.parametrize("inner", ["1,", "[],"])
+def test_a_call_that_is_too_large_has_had_its_turn(ask, line, inner):
+    """Its number is where Tinker's client writes it, before what is long."""
+    call = json.dumps(line.call(path="a"))[:-1] + ', "user_metadata": {"a": [%s1]}}'
+    text = call % (inner * (2**20 if inner == "1," else 2**18))
+    check_refused(*ask(f"{API}/save_weights", text), wanted=413, says="the body has more than")
+    line.check_goes_on()
+
+
+def test_a_loss_request_that_is_too_large_has_had_its_turn(ask, line, monkeypatch):
+    monkeypatch.setattr("rfs.serve.tinker.read_bytes", partial(read_bytes, most=200))
+    large = request(line, datum(), datum())
+    says = "the body has more than"
+    check_refused(*ask(f"{API}/forward_backward", large, **PROTOBUF), wanted=413, says=says)
+    line.check_goes_on()
+
+
+def test_the_smallest_eps_keeps_a_step_finite(ask, server):
+    """LoRA's A has a gradient of 0 at first: divided by an eps of 0, it would be no number."""
+    line = Line(ask)
+    status, text = ask(f"{API}/optim_step", line.call(adam_params={"eps": 0.0}))
+    check_refused(status, text, says="adam_params.eps is 0.0, but must be at least 1e-30")
+    _, text = ask(f"{API}/forward_backward", request(line, datum()), **PROTOBUF)
+    line.result(answer_of(text))
+    _, text = ask(f"{API}/optim_step", line.call(adam_params={"eps": 1e-30}))
+    assert "update_ratio" in line.result(answer_of(text))[1]
+    model = server.tinker.models.trained[line.model].policy.model
+    assert all(weight.isfinite().all() for weight in model.parameters())
+
+
+def test_no_answer_has_a_number_that_is_none(ask, server, monkeypatch):
+    line = Line(ask)
+    _, text = ask(f"{API}/optim_step", line.call())
+    assert line.result(answer_of(text))[0] == 200
+    policy = server.tinker.models.trained[line.model].policy
+    moved = SimpleNamespace(finite=True, grad_norm=0.5, update_ratio=float("nan"))
+    monkeypatch.setattr(policy, "optim_step", lambda *how: moved)
+    status, text = line.result(answer_of(ask(f"{API}/optim_step", line.call())[1]))
+    assert status == 200 and answer_of(text)["metrics"] == {"grad_norm:mean": 0.5}
+
+
+@pytest.mark.parametrize("how", ["unloaded", "finished"])
+def test_a_call_that_outlives_its_model_leaves_nothing(ask, server, how, monkeypatch):
+    line, computing, ends = Line(ask), threading.Event(), threading.Event()
+    scored = server.tinker.scored
+
+    def slowly(*given):
+        computing.set()
+        ends.wait(20)
+        return scored(*given)
+
+    monkeypatch.setattr(server.tinker, "scored", slowly)
+    for _ in range(2):
+        assert ask(f"{API}/forward_backward", request(line, datum()), **PROTOBUF)[0] == 200
+    computing.wait(20)
+    path = {"unloaded": "unload_model", "finished": f"sessions/{line.session}/finish"}[how]
+    ending = threading.Thread(
+        target=Client(server.address), args=(f"{API}/{path}", {"model_id": line.model})
+    )
+    ending.start()
+    while line.model in server.tinker.queues:
+        assert ending.is_alive() or how == "unloaded"
+        time.sleep(0.001)
+    ends.set()
+    ending.join()
+    server.worker.work(lambda: None).result(timeout=20)
+    assert line.model not in server.tinker.watch.calls
+    assert line.model not in server.tinker.models.trained
+
+
+def test_a_sampler_that_its_session_does_not_know_yet_goes_with_it(ask, server):
+    line, models = Line(ask), server.tinker.models
+    early = f"{line.session}:sample:1"
+    models.sampler_of(early, 1, "tiny", None)
+    assert ask(f"{API}/sessions/{line.session}/finish", {})[0] == 200
+    assert not {early, line.sampler} & set(models.samplers)
+
+
+class Looked:
+    """A sampler; whenever somebody looks at it, another one arrives, as from another thread."""
+
+    policy = None
+
+    def __init__(self, samplers):
+        self.samplers = samplers
+
+    @property
+    def id(self):
+        self.samplers[f"x:sample:{len(self.samplers)}"] = SimpleNamespace(id="y:sample:0")
+        return "x:sample:0"
+
+
+def test_samplers_may_arrive_while_a_snapshot_is_made(ask, server, monkeypatch):
+    line, samplers = Line(ask), {}
+    samplers["x:sample:0"] = Looked(samplers)
+    monkeypatch.setattr(server.tinker.models, "samplers", samplers)
+    body = line.call(sampling_session_seq_id=5)
+    status, text = ask(f"{API}/save_weights_for_sampler", body)
+    status, text = line.result(answer_of(text))
+    assert status == 200 and f"{line.session}:sample:5" in text and len(samplers) > 2
+
+
+def test_a_policy_is_read_once_though_it_may_be_released_meanwhile(server):
+    policies = iter(["a policy", None])
+
+    class Released:
+        policy = property(lambda self: next(policies))
+
+    assert asyncio.run(server.tinker.policy_of(Released())) == "a policy"
 
 
 def test_a_path_that_is_none_is_refused_for_that(ask, line):

@@ -34,9 +34,8 @@ def joined(model, prompts, sampling, steps_between, engine):
             found += batch.join(list(prompt), sampling.max_new_tokens, [key], [Stops()])
             for _ in range(steps_between):
                 batch.step()
-    while batch.step():
-        pass
-    assert not batch.rollouts
+    while batch.rollouts:
+        batch.step()
     return batch, found
 
 

@@ -62,7 +62,9 @@ def test_completions_are_what_generate_gives(client, as_tokens):
         assert choice.finish_reason == rollout.stop_reason
         assert choice.logprobs.token_logprobs == pytest.approx(rollout.logprobs, abs=1e-4)
         assert "".join(choice.logprobs.tokens) == TOKENIZER.decode(rollout.response_ids)
-        assert {len(best) for best in choice.logprobs.top_logprobs} == {2}
+        logprobs = choice.logprobs
+        for token, best in zip(logprobs.tokens, logprobs.top_logprobs, strict=True):
+            assert token in best and 2 <= len(best) <= 3  # the sampled one too, as OpenAI has it
     assert found.usage.prompt_tokens == sum(map(len, IDS))
     assert found.usage.completion_tokens == sum(len(r.response_ids) for r in expected)
 
@@ -125,8 +127,10 @@ def test_echo_scores_a_prompt(client):
     own = logprobs[:-1].gather(-1, torch.tensor(IDS[0][1:])[:, None])[:, 0].tolist()
     assert found.text == PROMPTS[0] and found.logprobs.token_logprobs[0] is None
     assert found.logprobs.token_logprobs[1:] == pytest.approx(own, abs=1e-4)
-    (best,) = found.logprobs.top_logprobs[1].items()
-    assert best[0] == TOKENIZER.decode([int(logprobs[0].argmax())])
+    best = found.logprobs.top_logprobs[1]
+    assert next(iter(best)) == TOKENIZER.decode([int(logprobs[0].argmax())])
+    assert set(best) <= {next(iter(best)), TOKENIZER.decode([IDS[0][1]])}
+    assert found.logprobs.top_logprobs[0] is None
 
 
 def test_a_conversation(client):
@@ -207,10 +211,18 @@ def test_a_prompt_that_leaves_no_room_is_told(server):
     call = {"model": "tiny", "token_ids": [5] * 2048, "sampling_params": {}}
     found = httpx.post(f"{server.address}/inference/v1/generate", json=call).json()
     assert "the prompt has 2048 tokens; the model reads 2048" in found["detail"]
+    call = {"model": "tiny", "prompt": [[5, 6], [5] * 2048], "max_tokens": 2}
+    for stream in (False, True):  # a stream is refused before it begins
+        found = httpx.post(f"{server.address}/v1/completions", json=call | {"stream": stream})
+        assert found.status_code == 400 and "the prompt has 2048 tokens" in found.json()["detail"]
+    call |= {"max_tokens": 0, "echo": True, "logprobs": 0}
+    found = httpx.post(f"{server.address}/v1/completions", json=call).json()["choices"]
+    assert len(found[1]["logprobs"]["token_logprobs"]) == 2048  # to score it needs no room
 
 
 def test_tokens_in_tokens_out(server):
-    call = {"model": "tiny", "token_ids": IDS[0], "sampling_params": {"seed": 0, "max_tokens": 60}}
+    how = {"seed": 0, "max_tokens": 60}
+    call = {"model": "tiny", "token_ids": IDS[0], "sampling_params": how}
     found = httpx.post(f"{server.address}/inference/v1/generate", json=call).json()
     (rollout, *_) = ours()
     (choice,) = found["choices"]
@@ -219,6 +231,15 @@ def test_tokens_in_tokens_out(server):
     content = choice["logprobs"]["content"]
     assert [one["token"] for one in content] == [f"token_id:{i}" for i in rollout.response_ids]
     assert [one["logprob"] for one in content] == pytest.approx(rollout.logprobs, abs=1e-4)
+    assert {len(one["top_logprobs"]) for one in content} == {0}
+    call["sampling_params"] = how | {"temperature": 0, "logprobs": 3}
+    found = httpx.post(f"{server.address}/inference/v1/generate", json=call).json()
+    for one in found["choices"][0]["logprobs"]["content"]:
+        first, second, third = one["top_logprobs"]
+        assert first.keys() == one.keys() - {"top_logprobs"}
+        assert first["token"] == one["token"]  # it is greedy
+        assert first["logprob"] == pytest.approx(one["logprob"], abs=1e-5)
+        assert first["logprob"] >= second["logprob"] >= third["logprob"]
 
 
 def test_the_three_calls_sample_alike(server):
@@ -315,11 +336,35 @@ def test_many_streams_at_once(server):
             assert whole == streamed
 
 
-def test_characters_of_several_tokens_come_whole():
+def choice_of_bytes(stops=(), **asked):
+    """Each byte is a token."""
     of_bytes = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace"))
-    base, stops = SimpleNamespace(tokenizer=of_bytes), Stops(frozenset(), ("END",))
-    body = Completion(model="x", prompt="1")
-    choice = Choice(Asked(body, base, None, Prompts([[1]]), [[1]], stops))
+    base, stops = SimpleNamespace(tokenizer=of_bytes), Stops(frozenset(), stops)
+    body = Completion(model="x", prompt="1", **asked)
+    return Choice(Asked(body, base, None, Prompts([[1]]), [[1]], stops))
+
+
+@pytest.mark.parametrize(
+    "sampled, wanted, expected",
+    [
+        (b"c", 3, {"a": -0.1, "\ufffd": -2.0, "c": -4.0}),  # two bytes read the same
+        (b"c", 1, {"a": -0.1, "c": -4.0}),
+        (b"a", 1, {"a": -0.1}),
+        (b"c", 0, {"c": -4.0}),
+    ],
+)
+def test_likely_tokens_are_named_by_their_text_and_the_sampled_one_is_among_them(
+    sampled, wanted, expected
+):
+    likely = [(ord("a"), -0.1), (0x80, -2.0), (0x81, -3.0)][: max(1, wanted)]
+    logprob = -0.1 if sampled == b"a" else -4.0
+    found = choice_of_bytes(logprobs=wanted).as_logprobs([*sampled], [logprob], [likely])
+    assert found["top_logprobs"] == [expected]
+    assert list(found["top_logprobs"][0]) == list(expected)  # the likeliest first
+
+
+def test_characters_of_several_tokens_come_whole():
+    choice = choice_of_bytes(("END",))
     pieces = [choice.read(byte) for byte in "für €5 EN und".encode()]
     assert "".join(pieces) == "für €5 EN und"[:-2] and "\ufffd" not in "".join(pieces)
 

@@ -4,6 +4,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import SimpleNamespace
 
+import pytest
+
 from reasoning_from_scratch import Sampling, generate, load_model_and_tokenizer
 from reasoning_from_scratch.fast.decoding import CompiledDecoder
 from reasoning_from_scratch.sampling import stream_key
@@ -65,6 +67,29 @@ def test_many_temperatures_take_turns_and_share_the_weights(monkeypatch):
         sampling = Sampling(6, temperature=temperature, rollouts=1)
         ((expected,),) = generate(policy.model, [prompt], sampling, stop_ids=set(), engine=FAST)
         assert ids == expected.response_ids
+
+
+@pytest.fixture
+def worker():
+    running = Worker(FAST, most_rows=8)
+    running.start()
+    yield running
+    running.close()
+
+
+def test_a_batch_without_rollouts_keeps_no_cache(worker):
+    policy = frozen(*load_model_and_tokenizer("tiny"))
+    worker.sample(Request(policy, [1, 2], [7, 8], 5)).result(timeout=60)
+    looking = worker.work(lambda: [batch.cache for batch, _ in worker.batches.values()])
+    assert looking.result(timeout=60) == [None]
+    (again,) = worker.sample(Request(policy, [1, 2], [7], 5)).result(timeout=60)
+    assert len(again.response_ids) == 5
+
+
+def test_the_thread_outlives_a_request_that_has_no_policy(worker):
+    with pytest.raises(AttributeError):
+        worker.sample(Request(None, [1, 2], [7], 5)).result(timeout=60)
+    assert worker.work(lambda: 5).result(timeout=60) == 5
 
 
 def test_a_request_that_waits_for_a_batch_is_answered_when_the_server_stops(monkeypatch):
