@@ -219,9 +219,8 @@ def prompt_file(name: str) -> Asked:
     """The prompt in a file, without the newline that editors put at its end: a model that is shown
     "13 + 24 =" should continue on that line. It is all that the model reads, so it may bring a chat
     template's own tokens; chat:FILE puts it into the model's chat template, as a user's turn."""
-    kind, colon, rest = name.partition(":")
-    around = bool(colon) and kind in ("chat", "plain")
-    path = expanded(rest if around else name)
+    kind, rest = kind_and_file(name)
+    path = expanded(rest)
     if not path.is_file():
         raise unknown_name("prompt", name, [*PROMPTS, f"a file with {PLACE} in it"])
     try:
@@ -233,12 +232,18 @@ def prompt_file(name: str) -> Asked:
     if PLACE not in text:
         raise UserError(f"{path} has no {PLACE} in it: write it where the problem goes")
     text = text.removesuffix("\n")
-    if around and kind == "chat" and TEMPLATE_TOKEN.match(text):
+    if kind == "chat:" and TEMPLATE_TOKEN.match(text):
         raise UserError(
             f"{path} begins with {TEMPLATE_TOKEN.match(text)[0]}, a chat template's own token, and "
             f"chat:{rest} would wrap it twice: use --prompt {rest}"
         )
-    return Asked(text, chat_template=around and kind == "chat")
+    return Asked(text, chat_template=kind == "chat:")
+
+
+def kind_and_file(name: str) -> tuple[str, str]:
+    """chat:FILE in its two parts, "chat:" and FILE; for a FILE alone the first is empty."""
+    kind, colon, rest = name.partition(":")
+    return (f"{kind}:", rest) if colon and kind in ("chat", "plain") else ("", name)
 
 
 def with_prompt(problems: Sequence[Problem], kind: str | None, tokenizer) -> Sequence[Problem]:

@@ -1,7 +1,9 @@
 """Fixtures that several test files share."""
 
+import errno
 import logging
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,11 @@ from tokenizers import (
     pre_tokenizers,
     trainers,
 )
+
+try:
+    import fcntl
+except ImportError:  # on Windows, which refuses by itself
+    fcntl = None
 
 # The special tokens that Qwen3's tokenizer.json marks so, in its order; the last two are
 # "added" there but not "special", which is why Qwen3 shows them in its output.
@@ -210,6 +217,15 @@ def charts_are_drawn_where_they_are_seen():
 DURABLE = "tests/faults/"
 
 
+def refuse_read_only(file: int) -> None:
+    """As Windows does, whose fsync needs a file that is open for writing. Folders are opened for
+    reading, where the system has such a call."""
+    if fcntl is None or stat.S_ISDIR(os.fstat(file).st_mode):
+        return
+    if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        raise OSError(errno.EBADF, "fsync of a file that is open for reading only")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nobody_waits_for_the_disk():
     fsync = os.fsync
@@ -219,6 +235,7 @@ def nobody_waits_for_the_disk():
             fsync(file)
         else:
             os.fstat(file)  # as fsync does, it refuses what is not open
+            refuse_read_only(file)
 
     os.fsync = synced
     yield

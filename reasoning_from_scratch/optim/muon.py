@@ -4,18 +4,18 @@ An orthogonal update moves all directions of a matrix equally far, also those th
 hardly ever shows. The tiny models were pre-trained with it, by checkpoints/pretrain.py.
 """
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
 from reasoning_from_scratch.config import Optim
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.adamw import AdamW, Part, Trainable, kind_of
 
 # A quintic that drives singular values towards 1 in few rounds, at the price of leaving them
 # anywhere between 0.7 and 1.2 (Jordan's coefficients).
 QUINTIC = (3.4445, -4.7750, 2.0315)
 MOMENTUM = 0.95
-SLOWEST = 0.95  # beta1 of a mean in bfloat16: it ends 4% short there, at 0.99 20%, at 0.999 75%
 
 
 def orthogonalize(matrix: Tensor, rounds: int = 5) -> Tensor:
@@ -53,6 +53,12 @@ class MuonAdamW(AdamW):
         super().__init__(model, **others)
         self.rates = {"matrix": matrix_lr, "embedding": embedding_lr, "head": unembedding_lr}
 
+    @classmethod
+    def of(cls, model: Trainable, config: Optim, seed: int = 0, **others) -> Self:
+        names = ("matrix_lr", "embedding_lr", "unembedding_lr")
+        rates = {name: getattr(config, name) for name in names}
+        return super().of(model, config, seed, **rates, **others)
+
     def new_state(self) -> dict[str, Tensor]:
         state = super().new_state()
         for name, parameter in self.named:
@@ -88,34 +94,6 @@ class MuonAdamW(AdamW):
             else:
                 new += super()._updated([part], [weight], [grad], rate)
         return new
-
-
-def make_optimizer(model: Trainable, config: Optim, seed: int = 0) -> AdamW:
-    """What a configuration asks for."""
-    names = ("beta1", "beta2", "weight_decay", "low_precision_updates")
-    common = {name: getattr(config, name) for name in names} | {"seed": seed}
-    if config.low_precision_updates == "stochastic":
-        check_stochastic(model, config)
-    if config.optimizer == "adamw":
-        return AdamW(model, **common)
-    rates = (config.matrix_lr, config.embedding_lr, config.unembedding_lr)
-    return MuonAdamW(model, *rates, **common)
-
-
-def check_stochastic(model: Trainable, config: Optim) -> None:
-    """Refuses what rounding to bfloat16 cannot do."""
-    _, weight = next(iter(model.named_parameters()))
-    if weight.dtype.itemsize > 2:
-        raise UserError(
-            "--low-precision-updates stochastic rounds to bfloat16, and these weights "
-            "are float32: add --dtype bfloat16, or drop it"
-        )
-    if config.beta1 > SLOWEST:
-        raise UserError(
-            f"--low-precision-updates stochastic keeps the mean of gradients in bfloat16, whose 8 "
-            f"bits cannot follow so slow a mean as --beta1 {config.beta1:g}: at most {SLOWEST}, or "
-            "drop it"
-        )
 
 
 def moved_by_momentum(weight: Tensor, mean: Tensor, grad: Tensor, lr: float) -> Tensor:

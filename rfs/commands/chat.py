@@ -160,10 +160,8 @@ def chat(options: ChatOptions) -> None:
     """Reads lines and prints answers, until an empty line or the end of the input."""
     model, tokenizer = open_model(options.model, options.device, options.dtype)
     conversation = Chat(model, tokenizer, options)
-    # Characters that the terminal cannot show become ?, and bytes that are no characters, too
-    for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    if isinstance(sys.stdin, io.TextIOWrapper):  # bytes that are no characters become ?
+        sys.stdin.reconfigure(errors="replace")
     print(f"{options.model}, template {conversation.template}. {HELP}", file=sys.stderr)
     size = model.cfg["vocab_size"], model.cfg["emb_dim"]
     in_small_world = size == (TINY_CONFIG["vocab_size"], TINY_CONFIG["emb_dim"])

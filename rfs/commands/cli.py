@@ -3,6 +3,7 @@
 import gc
 import importlib
 import inspect
+import io
 import os
 import re
 import signal
@@ -162,6 +163,9 @@ def with_home(argv: Sequence[str]) -> list[str]:
 def guarded(name: str, call: Callable[[], int]) -> int:
     """The exit code of a command, even after a user's mistake or Ctrl-C. One of several ranks
     ends its process here."""
+    for stream in (sys.stdout, sys.stderr):  # on Windows a file may lack a letter: it becomes ?
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     code = exit_code(name, call)
     if "rfs.scale.torchrun" in sys.modules:
         sys.modules["rfs.scale.torchrun"].end_rank(code)

@@ -26,7 +26,7 @@ from rfs.config import RunConfig
 from rfs.run.folder import log
 from rfs.tasks.environments.conversation import judges_itself
 from rfs.tasks.problem_sets import source_of
-from rfs.tasks.source import AT_HELD_OUT, LEAST_HELD_OUT, kept_apart, too_few
+from rfs.tasks.source import AT_HELD_OUT, LEAST_HELD_OUT, kept_apart, too_equal, too_few
 
 SomeProblems = Sequence[Problem]
 Sets = tuple[SomeProblems, dict[str, SomeProblems]]
@@ -102,9 +102,9 @@ def with_held_out_aside(config: RunConfig) -> Sets:
         return source.problems(config.problem_limit), {}
     whole = source.problems()
     rest, aside = kept_apart(whole)
-    if len(aside) < LEAST_HELD_OUT:
+    if not rest or len(aside) < LEAST_HELD_OUT:
         if config.eval_every:
-            raise UserError(too_few(whole, config.problems))
+            raise UserError((too_few if rest else too_equal)(whole, config.problems))
         return whole[: config.problem_limit], {}
     log.info(
         "held out for %s: %d of %s, under the name %s; --eval-problems chooses others",

@@ -65,6 +65,7 @@ WRITTEN = (
 OF_A_STEP = re.compile(
     r"(train|eval_.+)_iteration_(\d{6,})\D.*|(iteration|nonfinite_step)_(\d{6,})(\.jsonl)?"
 )
+BEGUN = ("logs.log", "code.diff")  # what a run has that ended before it had a config.json
 # What to do about a folder that holds a run already, in the flags of `rfs train`.
 USED = (
     "continue it with rfs train --resume {}, choose another --out, or delete that run with "
@@ -93,10 +94,16 @@ class RunFolder:
             used = self.used()
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is not a folder; choose another --out")
-        if used and holds_model(self.path):
+        if holds_model(self.path):
             raise UserError(f"{self.path} holds a model; choose another --out")
         if used and not overwrite:
             raise UserError(f"{self.path} already holds a run; {advice.format(self.in_a_shell)}")
+        others = () if used else [path for path in self.written() if path.name not in BEGUN]
+        if others:  # a run would write over them, and --overwrite would delete them
+            raise UserError(
+                f"{self.path} holds no run, but a {others[0].name} that a run would write over; "
+                "choose another --out"
+            )
 
     @property
     def in_a_shell(self) -> str:
@@ -113,7 +120,13 @@ class RunFolder:
                 self.lock.take()
 
     def used(self) -> bool:
-        return any(map(self.has, TRACES))
+        config, *others = reversed(TRACES)
+        described = self.has(config) and is_of_a_run(read_values(self.path / config))
+        return described or any(map(self.has, others))
+
+    def written(self) -> list[Path]:
+        """What is in the folder by the names of a run's files."""
+        return [path for name in (*WRITTEN, *TRACES) for path in self.path.glob(name)]
 
     def has(self, name: str) -> bool:
         return (self.path / name).exists()
@@ -145,9 +158,8 @@ class RunFolder:
 
     def clear(self) -> None:
         """Delete what a run writes, and nothing else that may be in the folder."""
-        for pattern in (*WRITTEN, *TRACES):
-            for path in self.path.glob(pattern):
-                delete(path)
+        for path in self.written():
+            delete(path)
 
     def open_log(self) -> None:
         """Also send the log to logs.log, which begins with the command and the messages from
@@ -205,6 +217,8 @@ class RunFolder:
                 if path.is_file()
                 else f"{self.path} has no config.json, so there is no run to resume in it"
             )
+        if not is_of_a_run(values):
+            raise UserError(f"{path} is not that of a run, so there is no run to resume in it")
         return values
 
     def note_resume(self, config: RunConfig, step: int) -> None:
@@ -279,7 +293,7 @@ class RunFolder:
     def sync(self) -> None:
         """Make the lines so far durable: a save must not outlive the metrics of its steps."""
         for name in ("metrics.jsonl", "metrics.csv", "timing_spans.jsonl"):
-            with open(self.path / name, "rb") as file:
+            with open(self.path / name, "rb+") as file:  # Windows flushes what may be written
                 os.fsync(file.fileno())
 
     def write_for_repro(self, step: int, groups: Sequence[Group]) -> Path:
@@ -290,6 +304,11 @@ class RunFolder:
         lines = [json_line({n: getattr(r, n) for n in names}) for r in rollouts]  # NaN as null
         path.write_text("".join(line + "\n" for line in lines))
         return path
+
+
+def is_of_a_run(values: dict) -> bool:
+    """Whether a config.json describes a run. Others' programs have such a file, too."""
+    return {"recipe", "steps"} <= set(values)
 
 
 def delete(path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from reasoning_from_scratch.problems import PLACE
+from reasoning_from_scratch.problems import PLACE, kind_and_file
 from reasoning_from_scratch.scores import wilson_interval
 from reasoning_from_scratch.text import percent, percent_range
 from rfs.config import PLACES, Records, RunConfig
@@ -99,7 +99,13 @@ def spoken_option(name: str, value: object) -> str:
         return " ".join([flag, *(f"{part}={weight:g}" for part, weight in value.items())])
     if isinstance(value, list):
         return " ".join([flag, *(shlex.quote(spoken_origin(str(one))) for one in value)])
-    text = source_of(str(value)).shown_name if name == "problems" else spoken_origin(str(value))
+    if name == "problems":
+        text = source_of(str(value)).shown_name
+    elif name == "prompt":
+        kind, file = kind_and_file(str(value))
+        text = kind + spoken_origin(file)
+    else:
+        text = spoken_origin(str(value))
     return f"{flag} {shlex.quote(text.replace(chr(10), chr(92) + 'n'))}"
 
 

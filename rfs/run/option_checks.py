@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 
 def check(config: RunConfig) -> None:
     """Raise a UserError for the first value that cannot work, and the first contradiction."""
+    check_texts(config)
     check_sizes(config)
     check_choices(config)
+
+
+def check_texts(config: RunConfig) -> None:
+    """An empty text is a shell's variable that was not set."""
+    for item in fields(config):
+        if getattr(config, item.name) == "":
+            raise UserError(f"{flag(item.name)} is empty: give a value, or drop it")
 
 
 def check_kinds(config: RunConfig) -> None:

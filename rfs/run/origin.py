@@ -18,7 +18,7 @@ from reasoning_from_scratch.config import marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import FIXED
 from reasoning_from_scratch.files.model_names import is_name
-from reasoning_from_scratch.problems import PROMPTS, is_in_file
+from reasoning_from_scratch.problems import PROMPTS, is_in_file, kind_and_file
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.text import expanded
 from rfs.config import RunConfig
@@ -106,7 +106,8 @@ def refuse_changes(config: RunConfig, folder: RunFolder) -> None:
 
 def refuse_own_source(start: Start, folder: RunFolder) -> None:
     """Refuse weights that --overwrite would delete: if the new run fails early, they are lost."""
-    for source in filter(None, (start.model, start.weights, start.config.kl_reference)):
+    sources = filter(None, (start.model, start.weights, start.config.kl_reference))
+    for source in (source for source in sources if not is_name(source)):
         path = Path(source).resolve()
         if folder.used() and folder.path.resolve() in (path, *path.parents):
             raise UserError(
@@ -167,8 +168,9 @@ def with_whole_files(config: RunConfig) -> RunConfig:
         return source_of(name).located()
 
     def absolute(name: str) -> str:
-        is_file = is_in_file(name) or (name not in PROMPTS and Path(name).is_file())
-        return str(expanded(name).resolve()) if is_file else name
+        kind, path = kind_and_file(name)
+        is_file = is_in_file(path) or (path not in PROMPTS and Path(path).is_file())
+        return f"{kind}{expanded(path).resolve()}" if is_file else name
 
     full_name = dict.fromkeys(("problems", "eval_problems"), located)
     files = ("data_path", "recipe", "prompt", "reward", "environment", "evaluators")

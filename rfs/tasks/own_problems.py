@@ -29,7 +29,7 @@ class OwnProblems(OwnSource):
     KNOWN = ("FILE.py:FUNCTION",)
 
     def problems(self, limit: int | None = None) -> list[Problem]:
-        problems = list(islice(self.rows(), min(limit or OWN_SIZE, OWN_SIZE)))
+        problems = list(islice(self.rows(), limit))
         if not problems:
             raise UserError(f"{self.name} yields no problems")
         return problems
@@ -37,7 +37,7 @@ class OwnProblems(OwnSource):
     def rows(self) -> Iterator[Problem]:
         count, stem = 0, Path(self.name.rpartition(":")[0]).stem
         try:
-            for row in function_from_file(self.name)():
+            for row in islice(function_from_file(self.name)(), OWN_SIZE):
                 if isinstance(row, Problem):  # a verifier may not need an answer
                     texts: dict[str, Any] = {
                         "problem": text_of(vars(row), "problem"),

@@ -134,6 +134,13 @@ def is_kept_apart(problem: Problem) -> bool:
     return zlib.crc32(" ".join(problem.problem.split()).encode()) % 10 == 0
 
 
+def too_equal(problems: Sequence[Problem], name: str) -> str:
+    return (
+        f"a problem is kept aside by its text, and that would be all {len(problems)} of {name}: "
+        f"measure on all of them, as {name}, or on other problems"
+    )
+
+
 def too_few(problems: Sequence[Problem], name: str) -> str:
     return (
         f"{name} has {counted(len(problems), 'problem')}, too few to keep a tenth aside, which "

@@ -176,6 +176,20 @@ def test_closed_pipe_is_quiet():
     assert run.wait(timeout=60) == 141
 
 
+def test_a_letter_that_the_output_lacks_becomes_a_question_mark():
+    """As where Windows writes the output of a command into a file."""
+    code = "import sys; from rfs.commands import cli\n"
+    code += "cli.COMMANDS = {'arrow': ('', '')}\n"
+    code += "cli.load_function = lambda t: lambda: print('2 \\u2192 3')\n"
+    code += "sys.exit(cli.main(['arrow']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "cp1252"},
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"2 ? 3", b"")
+
+
 def test_only_train_is_for_several_ranks(monkeypatch, capsys):
     """Two ranks that compare would both write the same folders."""
     monkeypatch.setenv("WORLD_SIZE", "2")

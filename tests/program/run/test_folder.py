@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -106,6 +107,30 @@ def test_a_model_is_not_taken_for_a_run(tmp_path):
     with pytest.raises(UserError, match="holds a model"):
         train(toy_config(tmp_path, log_path=str(model), overwrite=True))
     assert (Path(model) / "config.json").read_text() == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["config.json", "metrics.csv", "checkpoints/notes.txt"])
+def test_what_others_keep_under_a_run_s_names_is_left_alone(tmp_path, name, overwrite):
+    folder = tmp_path / "project"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).write_text('{"theme": "dark"}')
+    with pytest.raises(UserError, match=f"holds no run, but a {name.split('/')[0]} that a run"):
+        train(toy_config(tmp_path, log_path=str(folder), overwrite=overwrite))
+    assert (folder / name).read_text() == '{"theme": "dark"}'
+    with pytest.raises(UserError, match="no run to resume in it"):
+        resumed_config(folder)
+
+
+def test_a_save_makes_durable_what_it_may_not_outlive(tmp_path):
+    """With the files open for writing, as Windows wants it (see conftest)."""
+    folder = RunFolder(tmp_path)
+    for name in ("metrics.jsonl", "metrics.csv", "timing_spans.jsonl"):
+        (tmp_path / name).write_text("kept\n")
+    folder.sync()
+    assert (tmp_path / "metrics.csv").read_text() == "kept\n"
+    with open(tmp_path / "metrics.csv", "rb") as file, pytest.raises(OSError, match="reading only"):
+        os.fsync(file.fileno())
 
 
 def test_overwrite_leaves_what_a_link_leads_to(tmp_path):

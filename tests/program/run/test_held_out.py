@@ -11,12 +11,13 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.text import read_lines
 from rfs.commands.evaluate import default_problems
+from rfs.config import replaced
 from rfs.evaluation.options import EvaluateOptions
 from rfs.run import chosen_problems
 from rfs.run.chosen_problems import all_sets, open_problems
 from rfs.run.options import resolved
-from rfs.tasks.problem_sets import load_problems
-from rfs.tasks.source import kept_apart
+from rfs.tasks.problem_sets import load_problems, source_of
+from rfs.tasks.source import is_kept_apart, kept_apart
 
 
 def many(count: int = 80) -> list[Problem]:
@@ -50,6 +51,35 @@ def test_a_tenth_is_kept_aside_by_its_text_alone():
     assert len(kept_apart(twice)[1]) == 2 * len(aside), "equal texts are on one side"
     spaced = [replace(p, problem=f" {p.problem.replace(' ', '  ')}\n") for p in many(800)]
     assert {p.id for p in kept_apart(spaced)[1]} == {p.id for p in aside}
+
+
+def one_text_for_all(world, count: int | None, aside: bool) -> str:
+    """A task whose problems have one text, as in a game: one that is kept aside, or one that is
+    not. Without a count it never ends."""
+    text = next(p.problem for p in many(800) if is_kept_apart(p) == aside)
+    (world / "same.py").write_text(
+        "from itertools import count, islice\n"
+        "def problems():\n"
+        f"    for number in islice(count(), {count}):\n"
+        f"        yield {{'problem': {text!r}, 'answer': str(number)}}\n"
+    )
+    return f"{world}/same.py:problems"
+
+
+def test_a_text_that_all_problems_have_is_not_kept_aside(world):
+    """That would leave nothing to train on."""
+    config = toy_config(world, problems=one_text_for_all(world, 80, aside=True))
+    config = replaced(config, eval_problems=[f"{config.problems}@held-out"], eval_every=0)
+    problems, sets = all_sets(config)
+    assert len(problems) == 80 and not sets
+    with pytest.raises(UserError, match="that would be all 80 of .*: measure on all of them"):
+        all_sets(replaced(config, eval_every=1))
+
+
+def test_an_endless_task_is_read_as_far_as_a_run_goes(world):
+    """Also to find out that it has too few problems to keep some aside."""
+    source = source_of(one_text_for_all(world, None, aside=False))
+    assert source.has_too_few() and len(source.problems()) == 12_000
 
 
 @pytest.mark.parametrize("source", ["mine.jsonl", "task.py:problems"])

@@ -75,6 +75,13 @@ def test_the_card_names_the_problems_as_others_can_find_them(problems, named):
     assert f"on problems of `{named}`" in text and "/home/me" not in text
 
 
+@pytest.mark.parametrize("kind", ["", "chat:", "plain:"])
+def test_the_card_names_a_prompt_s_file_and_how_it_is_put(kind):
+    text = model_card(configure("grpo", prompt=f"{kind}/home/me/p.txt"), "mine", 3, 24, {})
+    (command,) = [line for line in text.splitlines() if line.startswith("rfs train --recipe")]
+    assert f" --prompt {kind}p.txt" in command and "/home/me" not in text
+
+
 def test_the_example_on_the_card_asks_as_in_training(run, tmp_path, monkeypatch, capsys):
     place = run.folder / "checkpoints" / "000006"
     code = (place / "README.md").read_text().partition("```python\n")[2].partition("```")[0]

@@ -297,6 +297,8 @@ def test_it_changes_no_result(name, place, plain, tmp_path):
         ({"truncate_importance": 2.0, "mask_importance": 2.0}, "caps the weight that --mask"),
         ({"advantage": "maxrl", "reward_parts": {"correct": 1, "wrong": -1}}, "maxrl divides by"),
         ({"advantage": "maxrl", "overlong_penalty": 2}, "drop --overlong-penalty"),
+        ({"problems": ""}, "--problems is empty: give a value, or drop it"),
+        ({"resume": ""}, "--resume is empty"),
         # evaluations
         ({"eval_problems": []}, "--eval-problems names no set"),
         ({"eval_problems": ["a/x.jsonl", "b/x.jsonl"]}, "a/x.jsonl and b/x.jsonl would both be"),

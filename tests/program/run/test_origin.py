@@ -1,14 +1,17 @@
 """With which weights a run begins, and that it finds the very same again when it is resumed."""
 
 import shutil
+from unittest.mock import Mock
 
 import pytest
 import torch
 from command_world import commands, contents, equal, refused, resume, run, saved, train_words
-from toy import toy_config, toy_model, toy_tokenizer
+from toy import toy_config, toy_model, toy_run, toy_tokenizer
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import save_hf_folder
-from rfs.run.origin import weights_mark, with_whole_files
+from rfs.run.folder import RunFolder
+from rfs.run.origin import refuse_own_source, weights_mark, with_whole_files
 
 
 def test_the_mark_of_weights_sees_one_bit():
@@ -30,6 +33,17 @@ def test_the_sign_of_a_zero_does_not_count():
     assert weights_mark(weights[0]) == weights_mark(weights[1])
 
 
+def test_a_name_is_no_folder_that_overwrite_would_delete(tmp_path, monkeypatch):
+    """--out . --overwrite, from inside a run of a shipped model."""
+    folder = toy_run(tmp_path / "run", steps=1).folder
+    monkeypatch.chdir(folder)
+    start = Mock(model="tiny-base", weights=None, config=Mock(kl_reference=None))
+    refuse_own_source(start, RunFolder("."))
+    start.weights = "checkpoints/000001"
+    with pytest.raises(UserError, match="--overwrite would delete"):
+        refuse_own_source(start, RunFolder("."))
+
+
 def test_files_are_named_from_the_root_and_sets_by_their_names(world, monkeypatch):
     monkeypatch.chdir(world)
     files = {
@@ -47,6 +61,15 @@ def test_files_are_named_from_the_root_and_sets_by_their_names(world, monkeypatc
     path = f"{world}/problems.jsonl"
     assert whole.eval_problems == ["tiny-test", path, "tiny-tset", path]
     assert whole.evaluators == [f"{world}/task.py:f"]
+    (world / "p.txt").touch()
+    for prompt, found in (
+        ("p.txt", f"{world}/p.txt"),
+        ("chat:p.txt", f"chat:{world}/p.txt"),
+        ("plain:p.txt", f"plain:{world}/p.txt"),
+        ("chat", "chat"),
+        ("chat:none.txt", "chat:none.txt"),
+    ):
+        assert with_whole_files(toy_config(world, prompt=prompt)).prompt == found
     (world / "gsm8k").touch()
     assert with_whole_files(toy_config(world, problems="gsm8k")).problems == "gsm8k"
 
