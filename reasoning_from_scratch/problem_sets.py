@@ -35,6 +35,8 @@ PROBLEM_SETS = (*TINY_SETS, GUESS, *DATA_SETS)
 FILES = (".json", ".jsonl", ".csv")
 
 _SPACE = re.compile(r"\s*")
+_BLANK_LINES = re.compile(r"([^\S\n]*\n)*")
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)
 _DECODER = json.JSONDecoder()
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(/\d+)?")
 
@@ -135,21 +137,33 @@ def file_rows(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def table_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a CSV file, whose first line names the columns. An empty cell is no field.
-    Spreadsheets in some languages separate cells with semicolons."""
-    head = text.lstrip().partition("\n")[0]
-    lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count))
+    """The rows of a CSV file, whose first line names the columns. An empty cell is no field, a row
+    of empty cells no row. Spreadsheets in some languages separate cells with semicolons, and Excel
+    may say so in a line before the first: sep=;"""
+    start = _BLANK_LINES.match(text).end()
+    head = text[start:].partition("\n")[0]
+    separator = max(",;\t", key=head.count)
+    if said := _SEPARATOR_LINE.fullmatch(head):
+        separator = said[1]
+        start += len(head) + 1
+    above = text.count("\n", 0, start)  # lines above the names of the columns
+    lines = csv.DictReader(io.StringIO(text[start:], newline=""), delimiter=separator)
     try:
         for row in lines:
-            where = f"line {lines.line_num}"
-            if None in row:
+            where = f"line {above + lines.line_num}"
+            surplus = row.pop(None, [])
+            cells = {name.strip(): cell for name, cell in row.items() if cell}
+            if not any(cell.strip() for cell in (*cells.values(), *surplus)):
+                continue
+            if surplus:
                 raise UserError(
                     f"{path}, {where}: more cells than the first line names columns; put a text "
                     'with a comma in it in quotes, "like, this"'
                 )
-            yield where, {name.strip(): cell for name, cell in row.items() if cell}
+            yield where, cells
     except csv.Error as error:
-        raise UserError(f"{path}, line {lines.line_num}: not valid CSV ({error})") from None
+        line = above + lines.line_num
+        raise UserError(f"{path}, line {line}: not valid CSV ({error})") from None
 
 
 # --- from a row to a problem ---

@@ -30,7 +30,7 @@ def make_world(folder: Path) -> None:
 
 def train_words(world: Path, run: Path | str, *more: object) -> list[str]:
     """`rfs train` on that model and those problems; later flags win over earlier ones."""
-    start = ["--model", f"{world}/tiny-toy", "--data-path", f"{world}/problems.jsonl"]
+    start = ["--model", f"{world}/tiny-toy"]
     task = ["--problems", f"{world}/problems.jsonl", "--eval-problems", f"{world}/problems.jsonl"]
     return ["train", *start, *task, *SHORT, "--log-path", str(run), *map(str, more)]
 

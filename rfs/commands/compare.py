@@ -79,6 +79,7 @@ def compare_command(options: CompareOptions) -> None:
     """Trains every recipe at every learning rate and seed, then writes and prints the table."""
     options = replace(options, model=which_weights(options.model))  # printed once, not by each run
     every = asked_trials(options)
+    refuse_shared_folders(every)
     for trial in every:  # before the first run: a table takes hours
         refuse_other_settings(asked_config(options, trial))
     refuse_other_weights(options)
@@ -132,6 +133,23 @@ def folder_of(trial: Trial) -> str:
     """The name of a trial's folder; a recipe of your own is in it without its path."""
     short = replace(trial, arm=Path(str(trial.arm)).name.replace(".py:", "-"))
     return str(short).replace(", ", "-").replace(" ", "")
+
+
+def refuse_shared_folders(every: Sequence[Trial]) -> None:
+    """Refuse two trials whose runs would have the same folder: one of them would not be run."""
+    owners: dict[str, Trial] = {}
+    for trial in every:
+        other = owners.setdefault(folder_of(trial), trial)
+        if other.arm != trial.arm:
+            raise UserError(
+                f"{other.arm} and {trial.arm} would share the folder {folder_of(trial)}: rename "
+                "one of the two files, or what is named in it"
+            )
+        if other.lr != trial.lr:
+            raise UserError(
+                f"--lrs {other.lr} and {trial.lr} would share the folder {folder_of(trial)}: "
+                "their first six digits are the same, so drop one"
+            )
 
 
 def refuse_other_weights(options: CompareOptions) -> None:

@@ -28,6 +28,7 @@ from rfs.evaluation.options import EvaluateOptions
 from rfs.evaluation.pass_curves import curve, pass_rates, pass_table
 from rfs.files.models import check_model_name
 from rfs.files.saved_models import run_and_save, which_weights
+from rfs.report.iteration import safe_name
 from rfs.report.pass_picture import save_pass_curves
 from rfs.report.picture_files import picture_path
 from rfs.run.chosen_problems import solved_examples
@@ -37,6 +38,8 @@ from rfs.run.options import GAMES, configure, preset, resolved
 from rfs.tasks.environments.conversation import environment_of
 from rfs.tasks.judge import named_verifier
 from rfs.tasks.problem_sets import held_out, load_problems, source_of
+
+NOT_ON_WINDOWS = frozenset('<>:"/\\|?*')  # in the name of a file
 
 
 def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
@@ -216,6 +219,7 @@ def refuse_unmeasurable(options: EvaluateOptions, given: set[str]) -> None:
     refuse_in_environment(options)
     if options.figure and options.samples == 1:
         raise UserError("--figure draws pass@k, which needs --samples above 1, such as 64")
+    refuse_figure_over_answers(options)
     rules = next((name for name in options.problems if source_of(name).rules), None)
     if rules and options.fallback != "none":
         raise UserError(
@@ -245,18 +249,45 @@ def refuse_in_environment(options: EvaluateOptions) -> None:
         )
 
 
+def refuse_figure_over_answers(options: EvaluateOptions) -> None:
+    """Refuses a picture whose files would replace a file of answers."""
+    if options.figure is None:
+        return
+    written = {options.figure.resolve(), options.figure.with_suffix(".csv").resolve()}
+    for path in answer_paths(options).values():
+        if path.resolve() in written:
+            raise UserError(
+                f"--figure {options.figure} writes to {path}, too, which --out keeps for the "
+                "answers: rename one"
+            )
+
+
 def answer_paths(options: EvaluateOptions) -> dict[tuple[str, str], Path]:
     """(problem set, model) -> its file of answers: --out itself, if there is only one."""
     path = options.out_path
     paths: dict[tuple[str, str], Path] = {}
     if path is None:
         return paths
+    of_set = words_of_sets(options.problems)
     for problem_set in options.problems:
         for model in options.model:
             words = [path.stem]
-            words += [Path(problem_set).stem] if len(options.problems) > 1 else []
+            words += [of_set[problem_set]] if len(options.problems) > 1 else []
             words += [Path(model).name] if len(options.model) > 1 else []
             paths[problem_set, model] = path.with_name("-".join(words) + path.suffix)
     if len(set(paths.values())) < len(paths):
         raise UserError("--out: two models or sets of one name would share a file; rename one")
     return paths
+
+
+def words_of_sets(names: Sequence[str]) -> dict[str, str]:
+    """What each set's files of answers have in their names: the set's name, without folder and
+    ending. Where that is another set's, too, or Windows does not allow it, it is the name that the
+    set has in metrics."""
+    stems = [Path(name).stem for name in names]
+    return {
+        name: safe_name(source_of(name).short_name)
+        if stems.count(stem) > 1 or NOT_ON_WINDOWS & {*stem}
+        else stem
+        for name, stem in zip(names, stems, strict=True)
+    }

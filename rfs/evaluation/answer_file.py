@@ -10,6 +10,8 @@ from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.scores import Answers
 from reasoning_from_scratch.text import as_lines, read_values
 
+SCORED = {"correct", "parsed", "extracted", "tokens", "stopped"}  # columns that scores read
+
 
 class AnswerFile(Answers):
     """The same in a file that can be resumed.
@@ -111,7 +113,19 @@ def read_rows(path: Path) -> list[dict]:
             raise UserError(
                 f"line {number} of {path} is not JSON; delete the file or that line and start again"
             ) from None
+        if not is_answer(rows[-1]):
+            raise UserError(
+                f"line {number} of {path} is not an answer of rfs evaluate; delete the file or "
+                "that line and start again"
+            )
     return rows
+
+
+def is_answer(row: object) -> bool:
+    """Whether a row says which answer it is, and what scores are made of."""
+    if not isinstance(row, dict) or not SCORED <= row.keys():
+        return False
+    return all(type(row.get(name)) is int for name in ("index", "sample"))
 
 
 def whole_groups(rows: list[dict], num_samples: int) -> dict[int, list[dict]]:
@@ -122,5 +136,5 @@ def whole_groups(rows: list[dict], num_samples: int) -> dict[int, list[dict]]:
     return {
         index: [group[number] for number in range(num_samples)]
         for index, group in groups.items()
-        if len(group) == num_samples
+        if group.keys() == {*range(num_samples)}
     }

@@ -25,6 +25,7 @@ from reasoning_from_scratch.accuracy import answer_row, graded
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.problems import (
+    PLACE,
     Problem,
     is_in_file,
     problem_prompt,
@@ -368,6 +369,9 @@ def evaluate_with(
         tokenizer.end_answers_at(options.stop)
     render = prompt_of(options.prompt or suiting_prompt(problems), tokenizer)
     if options.prompt is not None:
+        if render(PLACE) != render_prompt(PLACE):
+            # As in training, it replaces the prompts that problems bring, and the book's does not.
+            problems = [replace(problem, prompt="") for problem in problems]
         print(sent_prompt(tokenizer, problem_prompt(problems[0], render)))
     return evaluate(
         model,

@@ -18,6 +18,7 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from reasoning_from_scratch.text import evenly, percent, visible
 from rfs.files.saved_models import evaluated_at, evaluations_in
 
+from .iteration import safe_name
 from .palette import COLOR, COLORS, RULE, TEXT
 from .run_files import RunFiles, is_number
 
@@ -150,7 +151,10 @@ def _eval_lines(run: RunFiles) -> list[Line]:
 
 def _loss_lines(run: RunFiles) -> list[Line]:
     rows = [evaluation for row in run.metrics for evaluation in evaluations_in(row)]
-    return [_evaluated(rows, f"{name}/loss", name) for name in run.evals]
+    keys = dict.fromkeys(key for row in rows for key in row if key.endswith("/loss"))
+    # An evaluation is named as in its file: mine.jsonl@held-out is mine.jsonl_held-out.
+    losses = {safe_name(key.removesuffix("/loss")): key for key in keys}
+    return [_evaluated(rows, losses[name], name) for name in run.evals if name in losses]
 
 
 def _own_lines(run: RunFiles) -> dict[str, list[Line]]:

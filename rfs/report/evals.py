@@ -16,6 +16,7 @@ _EVAL_FILE = re.compile(r"eval_(.+)_iteration_(\d{6,})_rollout_summaries\.jsonl"
 class EvalAnswer:
     """One answer to one problem at one evaluation."""
 
+    place: int  # of the problem in its set; several may have the same id
     problem_id: str
     problem: str
     truth: str
@@ -78,6 +79,7 @@ def read_rollouts(path: Path) -> list[dict]:
 def _answer(row: dict) -> EvalAnswer:
     step, text = row["steps"][0], row["text"]
     return EvalAnswer(
+        place=row["group_idx"],
         problem_id=row["problem_id"],
         problem=step["logs"]["problem"],
         truth=step["logs"]["answer"],
@@ -91,8 +93,8 @@ def _answer(row: dict) -> EvalAnswer:
 
 def _eval_row(name: str, step: int, answers: list[EvalAnswer]) -> EvalRow:
     count = len(answers)
-    problems = len({answer.problem_id for answer in answers})
-    solved = len({answer.problem_id for answer in answers if answer.right})
+    problems = len({answer.place for answer in answers})
+    solved = len({answer.place for answer in answers if answer.right})
     accuracy = sum(answer.right for answer in answers) / count
     low, high = wilson_interval(accuracy * problems, problems)
     return EvalRow(

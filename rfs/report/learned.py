@@ -74,18 +74,17 @@ def _stories(by_step: dict[int, list[EvalAnswer]]) -> list[Story]:
     """The stories of the problems that are in every shown evaluation."""
     grouped = []
     for answers in by_step.values():
-        groups: dict[str, list[EvalAnswer]] = {}
+        groups: dict[tuple[int, str], list[EvalAnswer]] = {}
         for answer in answers:
-            groups.setdefault(answer.problem_id, []).append(answer)
+            groups.setdefault((answer.place, answer.problem_id), []).append(answer)
         grouped.append(groups)
     stories = []
-    for problem_id, (first, *_) in grouped[0].items():
-        if all(problem_id in groups for groups in grouped):
+    for key, (first, *_) in grouped[0].items():
+        if all(key in groups for groups in grouped):
             moments = [
-                _moment(step, groups[problem_id])
-                for step, groups in zip(by_step, grouped, strict=True)
+                _moment(step, groups[key]) for step, groups in zip(by_step, grouped, strict=True)
             ]
-            stories.append(Story(problem_id, first.problem, first.truth, moments))
+            stories.append(Story(first.problem_id, first.problem, first.truth, moments))
     return stories
 
 

@@ -124,7 +124,8 @@ def check_choices(config: RunConfig) -> None:
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "
             f"{config.prompt}: drop one"
         )
-    if config.data_path and not source_of(config.problems).takes_data_path:
+    replaces = config.data_path and not config.resume  # an older run may go on with both
+    if replaces and not source_of(config.problems).takes_data_path:
         raise UserError(
             f"--data-path replaces a download, and --problems {config.problems} has its own "
             "problems: drop one"

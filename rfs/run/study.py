@@ -7,6 +7,7 @@
 `rfs compare` is a study of recipes. In studies/regimes.py an arm is any change of a run.
 """
 
+import json
 import os
 import signal
 import sys
@@ -23,15 +24,25 @@ from typing import TypeVar
 import torch
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.problems import is_in_file, kind_and_file
+from reasoning_from_scratch.text import read_values
 from rfs.config import PLACES, RunConfig, to_json
-from rfs.evaluation.evaluate import progress_bar
-from rfs.run.folder import RunFolder
+from rfs.evaluation.evaluate import progress_bar, short_hash
+from rfs.run.folder import RunFolder, disk_errors_name
 from rfs.run.options import resolved, resumed_config
 from rfs.run.origin import with_whole_files, with_whole_paths
 from rfs.run.start import TrainResult, train
+from rfs.tasks.source import AT_HELD_OUT
 
 Arm = TypeVar("Arm", bound=Hashable)  # what is compared; str() says its name
 Result = TypeVar("Result")
+
+HASHES_FILE = "named_files.json"  # in a run's folder: a hash of each file that the run names
+# The fields that may name files: FILE.py:NAME, problems, prompts.
+NAME_FILES = """
+    recipe problems eval_problems data_path prompt reward environment evaluators advantage objective
+""".split()
 
 
 @dataclass(frozen=True)
@@ -166,16 +177,48 @@ def refuse_other_settings(asked: RunConfig, option: str = "--out") -> None:
             if before != now and not follows:
                 was = f"{folder.path} was run with {name} {before}, not {now}"
                 raise UserError(f"{was}; choose another {option}")
+    hashes = read_values(folder.path / HASHES_FILE)  # none in a run of an earlier version
+    for file, now in file_hashes(asked).items():
+        if hashes.get(file, now) != now:
+            raise UserError(
+                f"{folder.path} was run before {file} was changed; choose another {option}"
+            )
+
+
+def file_hashes(config: RunConfig) -> dict[str, str]:
+    """A hash of each file that the configuration names, by its whole path."""
+    whole = with_whole_files(config)
+    values = [getattr(whole, field) for field in NAME_FILES]
+    names = [one for value in values for one in (value if isinstance(value, list) else [value])]
+    files = [Path(file_in(name)) for name in names if name]
+    there = [file for file in files if file.is_absolute() and file.is_file()]
+    return {str(file): short_hash(file.read_bytes()) for file in there}
+
+
+def file_in(name: str) -> str:
+    """The file in FILE.py:NAME, FILE@held-out or chat:FILE."""
+    name = kind_and_file(name.removesuffix(AT_HELD_OUT))[1]
+    return name.rpartition(":")[0] if is_in_file(name) else name
 
 
 def run_to_end(config: RunConfig, quiet: bool = True) -> TrainResult:
     """Runs a trial to its end; one that an earlier call began continues from its last save."""
-    if RunFolder(config.log_path).used():
+    folder = RunFolder(config.log_path)
+    if folder.used():
         config = resumed_config(config.log_path)
+    else:
+        note_files(config, folder)
     result = train(config, quiet=quiet)
     if result.interrupted:
         raise KeyboardInterrupt
     return result
+
+
+def note_files(config: RunConfig, folder: RunFolder) -> None:
+    """Records the files that a run begins with, for `refuse_other_settings`."""
+    with disk_errors_name(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        write_whole(folder.path / HASHES_FILE, json.dumps(file_hashes(config), indent=2) + "\n")
 
 
 def last_third(rows: Sequence[dict]) -> Sequence[dict]:

@@ -61,7 +61,6 @@ class ProblemFile(OwnSource):
 
     FORM = re.compile(".*", re.DOTALL)
     KNOWN = ("a .json, .jsonl or .csv file",)
-    takes_data_path = True
 
     def problems(self, limit: int | None = None) -> list[Problem]:
         self.refuse_unknown()

@@ -109,6 +109,33 @@ def test_a_run_with_any_other_setting_is_not_taken(tmp_path):
     refused(options(tmp_path, seeds=1, recipes=("rloo", "dr_grpo"), steps=4), "dr_grpo-seed0 was")
 
 
+def test_a_run_is_not_taken_once_a_file_that_it_names_has_changed(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("def mine(rewards): return rewards\n\nrecipe = {'advantage': mine}\n")
+    asked = options(tmp_path, recipes=(f"{own}:recipe",), seeds=1, steps=1, eval_every=1)
+    compare_command(asked)
+    compare_command(asked)
+    for file in (own, tmp_path / "toys.py"):
+        before = file.read_text()
+        file.write_text(before.replace("return rewards", "return -rewards") + "\n")
+        refused(asked, f"own-recipe-seed0 was run before {file} was changed; choose another --out")
+        file.write_text(before)
+    own.write_text(own.read_text() + "\n")
+    (tmp_path / "out" / "own-recipe-seed0" / "named_files.json").unlink()  # of an earlier version
+    compare_command(asked)
+
+
+def test_two_trials_do_not_share_a_folder(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "r.py").write_text("recipe = {'lr': 1e-4}\n")
+    recipes = tuple(f"{tmp_path}/{name}/r.py:recipe" for name in "ab")
+    says = f"{recipes[0]} and {recipes[1]} would share the folder r-recipe-seed0: rename one"
+    refused(options(tmp_path, recipes=recipes), says)
+    close = options(tmp_path, recipes=("grpo",), lrs=(1e-4, 1.00000001e-4))
+    refused(close, "--lrs 0.0001 and 0.000100000001 would share the folder grpo-lr0.0001-seed0")
+
+
 def test_an_interrupted_comparison_goes_on(tmp_path, monkeypatch, capsys):
     asked = options(tmp_path, seeds=1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

@@ -8,6 +8,8 @@ import pytest
 from reasoning_from_scratch.text import percent
 from rfs.commands import evaluate
 from rfs.commands.cli import main
+from rfs.evaluation import evaluate as sampling_evaluation
+from rfs.evaluation.options import EvaluateOptions
 from tests.command_world import make_world, run
 from tests.program.evaluation.test_evaluate import lines
 
@@ -48,6 +50,9 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
     assert "run the same command again" in capsys.readouterr().err
 
 
+SAMPLED = ["--samples", "2", "--temperature", "1"]
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [
@@ -64,6 +69,12 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
         (
             ["--problems", "tiny-test", "--model", "a/run", "b/run", "--out-path", "a.jsonl"],
             "would share a file",
+        ),
+        (["--out", "x.csv", "--figure", "x.png", *SAMPLED], "--figure x.png writes to x.csv, too"),
+        (["--out", "x.svg", "--figure", "x.svg", *SAMPLED], "--figure x.svg writes to x.svg, too"),
+        (
+            ["--out", "x.csv", "--figure", "x-tiny.png", "--model", "tiny", "tiny-grpo", *SAMPLED],
+            "--figure x-tiny.png writes to x-tiny.csv, too",
         ),
         (["--reward", "gsm8k", "--fallback", "number_only"], "drop one"),
         (["--environment", "guess", "--reward", "gsm8k"], "and so does --reward: drop one"),
@@ -113,6 +124,29 @@ def test_several_models_share_a_table_and_a_picture(command, capsys, tmp_path):
             card["result"]["pass_at"][row["k"]], abs=1e-4
         )
         assert float(row["low"]) <= float(row["pass_at_k"]) <= float(row["high"])
+
+
+@pytest.mark.parametrize(
+    "sets, names",
+    [
+        (["tiny-test"], ["a.jsonl"]),
+        (["tiny-test", "x/mine.jsonl"], ["a-tiny-test.jsonl", "a-mine.jsonl"]),
+        (["mine.jsonl@held-out", "tiny@held-out"], ["a-mine.jsonl", "a-tiny@held-out.jsonl"]),
+        (
+            ["mine.jsonl", "mine.jsonl@held-out"],
+            ["a-mine.jsonl.jsonl", "a-mine.jsonl_held-out.jsonl"],
+        ),
+        (
+            ["x/task.py:problems", "x/task.py:test_problems", "guess"],
+            ["a-task.py_problems.jsonl", "a-task.py_test_problems.jsonl", "a-guess.jsonl"],
+        ),
+        (["gym:chain_sum", "guess"], ["a-gym_chain_sum.jsonl", "a-guess.jsonl"]),
+    ],
+)
+def test_each_set_has_a_file_that_its_name_can_have_anywhere(sets, names, tmp_path):
+    options = EvaluateOptions(model=("tiny",), problems=sets, out_path=tmp_path / "a.jsonl")
+    paths = evaluate.answer_paths(options)
+    assert paths == {(one, "tiny"): tmp_path / name for one, name in zip(sets, names, strict=True)}
 
 
 # --- a run is asked as it was trained ---
@@ -201,3 +235,32 @@ def test_the_player_plays_its_game(words, capsys):
     out = capsys.readouterr().out
     player, share = ("tiny-player-grpo", 81.2) if "--model" in words else ("tiny-player", 50.0)
     assert f"{player} on guess, 16 problems\n  accuracy        {share}%" in out
+
+
+PROMPTED = """
+from reasoning_from_scratch.problems import Problem
+
+def problems():
+    for number in range(3):
+        yield Problem(f"p{number}", f"{number} + 1", str(number + 1), prompt=f"mine: {number} + 1")
+"""
+
+
+@pytest.mark.parametrize("prompt, first", [(None, "mine: 0 + 1"), ("{}/p.txt", "Solve 0 + 1")])
+def test_a_prompt_that_is_given_wins_over_those_of_the_problems(
+    prompt, first, command, tmp_path, monkeypatch
+):
+    (tmp_path / "own.py").write_text(PROMPTED)
+    (tmp_path / "p.txt").write_text("Solve {problem}")
+    asked = []
+    plain = sampling_evaluation.sample_each
+
+    def watched(model, tokenizer, problems, *rest, **options):
+        asked.extend(problem.prompt for problem in problems)
+        return plain(model, tokenizer, problems, *rest, **options)
+
+    monkeypatch.setattr(sampling_evaluation, "sample_each", watched)
+    given = ["--prompt", prompt.format(tmp_path)] if prompt else []
+    words = ["--problems", f"{tmp_path}/own.py:problems", "--max-new-tokens", "4", *given]
+    assert main([*command, *words]) == 0
+    assert asked[0] == first and len(asked) == 3

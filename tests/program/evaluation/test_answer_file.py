@@ -22,8 +22,12 @@ def opened(path, problems=3, samples=2, **settings):
     return AnswerFile(path, settings, samples, hash_of_first)
 
 
+SCORES = {"extracted": "", "correct": False, "parsed": False, "tokens": 2, "stopped": True}
+
+
 def rows_of(index, text="so"):
-    return [{"index": index + 1, "sample": n, "generated_text": text} for n in range(2)]
+    rows = [{"index": index + 1, "sample": n, "generated_text": text} for n in range(2)]
+    return [row | SCORES for row in rows]
 
 
 @pytest.fixture
@@ -108,6 +112,20 @@ def test_a_damaged_line_is_named(path):
     path.write_bytes(b"".join(content))
     with pytest.raises(UserError, match="line 3"):
         opened(path)
+
+
+@pytest.mark.parametrize(
+    "line", ["1", "null", '{"index": 1}', '{"index": 1, "sample": 0}', '{"index": "1"}']
+)
+def test_json_that_is_no_answer_is_named(path, line):
+    with open(path, "a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(UserError, match="line 5 of .* is not an answer of rfs evaluate; delete"):
+        opened(path)
+
+
+def test_a_sample_that_is_none_of_those_asked_for_is_not_counted():
+    assert whole_groups([rows_of(0)[0] | {"sample": 7}, rows_of(0)[0]], 2) == {}
 
 
 def test_odd_text_survives_the_file(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from rfs.report import curves
 from rfs.report.curves import Line, make_charts, page_panel
 from rfs.report.run_files import read_run
-from tests.program.report.written import metrics_line
+from tests.program.report.written import metrics_line, write_eval
 
 
 def test_curves_skip_what_was_not_measured(run):
@@ -53,3 +53,17 @@ def test_what_is_rounding_or_cannot_be_otherwise_has_no_chart(run, values, setti
     assert set(charts) & {"KL", "Clip fraction"} == shown
     if "kl_policy_base" in values:
         assert [line.label for line in charts["KL"].lines] == ["from the reference"]
+
+
+def test_the_loss_of_held_out_problems_is_found_under_the_name_of_their_set(run):
+    """mine.jsonl@held-out in the metrics; in the names of files, @ is _."""
+    name = "mine.jsonl@held-out"
+    (run / "config.json").write_text(json.dumps({"objective": "cross_entropy"}))
+    measured = {"optim/loss": 2.0, f"{name}/loss": 1.5, "eval_acc": 0.5, "eval_step": 0}
+    (run / "metrics.jsonl").write_text(metrics_line(0, **measured))
+    write_eval(run, 0, [True], name)
+    (chart,) = [chart for chart in make_charts(read_run(run)) if chart.title == "Loss"]
+    assert [(line.label, line.values) for line in chart.lines] == [
+        ("training", [2.0]),
+        ("mine.jsonl_held-out", [1.5]),
+    ]

@@ -7,6 +7,7 @@ from rfs.evaluation.evaluate import wilson_interval
 from rfs.report import write_iteration, write_run_report
 from rfs.report.learned import eval_rows
 from rfs.report.run_files import read_run
+from tests.program.report.written import write_eval
 
 
 def test_the_evaluation_table(run):
@@ -27,3 +28,11 @@ def test_pass_at_k_counts_problems_with_any_right_answer(tmp_path):
     assert (row.samples, row.problems) == (4, 3)
     assert (row.accuracy, row.solved) == pytest.approx((4 / 12, 2 / 3))
     assert "@4: 66.7%" in write_run_report(tmp_path).read_text("utf-8")
+
+
+def test_problems_that_share_an_id_are_counted_one_by_one(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    write_eval(tmp_path, 0, [True, False, False, False], of_id="exam-2024")
+    (row,) = eval_rows(read_run(tmp_path))
+    assert (row.problems, row.samples, row.solved) == (4, 1, 0.25)
+    assert (row.low, row.high) == wilson_interval(1, 4)

@@ -25,3 +25,16 @@ def test_one_evaluation_is_not_a_story(tmp_path):
     write_eval(tmp_path, 0, [True])
     assert learned(read_run(tmp_path), "test") is None
     write_run_report(tmp_path)
+
+
+def test_problems_that_share_an_id_have_a_story_each(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for step, right in ((0, [True, False, False]), (2, [False, True, False])):
+        write_eval(tmp_path, step, right, of_id="exam-2024")
+    found = learned(read_run(tmp_path), "test")
+    assert {label: count for _, label, count in found.counts} == {
+        "↑ learned": 1,
+        "↓ lost": 1,
+        "✗ incorrect both times": 1,
+    }
+    assert [story.problem for story in found.improved] == ["Problem 1?"]

@@ -15,10 +15,12 @@ def metrics_line(step: int, **values) -> str:
     return json.dumps(row) + "\n"
 
 
-def write_eval(folder, step: int, right: list[bool], name: str = "test") -> None:
+def write_eval(
+    folder, step: int, right: list[bool], name: str = "test", of_id: str = "p{}"
+) -> None:
     groups = []
     for number, good in enumerate(right):
-        problem = Problem(f"p{number}", f"Problem {number}?", "1")
+        problem = Problem(of_id.format(number), f"Problem {number}?", "1")
         rollout = make_rollout(problem, "\\boxed{1}" if good else "\\boxed{2}", float(good))
         groups.append(Group(problem, [rollout]))
     write_iteration(folder, f"eval/{name}", step, groups, ByteTokenizer())

@@ -51,7 +51,6 @@ ALONE = {
     "load_checkpoint_path": "{other}",
     "problems": "{other}/more.jsonl",
     "reward": "{other}/mine.py:paid",
-    "data_path": "{other}/more.jsonl",
     "problem_limit": 3,
     "few_shot": 1,
     "prompt": "question",
@@ -100,6 +99,7 @@ ALONE = {
     "num_groups_to_log": 0,
 }
 REFUSED = {
+    "data_path": ("{other}/more.jsonl", "some.jsonl has its own problems: drop one"),
     "recipe": ("dr_grpo", "none of its choices"),
     "length_constant": (7.0, "without --aggregate constant"),
     "clip_low": (0.5, "used for one update:"),
@@ -132,6 +132,7 @@ REFUSED = {
 FAST = {"epochs": 3, "lr": 1e-2}
 LAGS = {"steps": 4, "max_steps_off_policy": 1, "lr": 1e-2}
 TOGETHER = {
+    "data_path": {"problems": "tiny"},
     "length_constant": {"aggregate": "constant"},
     "clip_low": FAST | {"clip_low": 0.99},
     "clip_high": FAST | {"clip_high": 1.01},

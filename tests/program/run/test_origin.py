@@ -112,7 +112,7 @@ def test_a_run_goes_on_from_where_it_began(world, how, fate):
     else:
         world = world.rename(world.parent / "moved")
         part, whole = world / "part", world / "whole"
-    places = ("data-path", "problems", "eval-problems")
+    places = ("problems", "eval-problems")
     task = [f"--{name}={world}/problems.jsonl" for name in places]
     assert commands(resume(part, "--steps", 4, *task)) == 0
     assert equal(saved(part, 4), saved(whole, 4))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_run
+from toy import toy_config, toy_run
 
 from reasoning_from_scratch.errors import UserError
-from rfs.run.study import Trial, cores, study, trials
+from rfs.run.study import Trial, cores, file_hashes, study, trials
 
 FOUR = trials("abcd", lambda _: (None,), range(1))
 
@@ -154,3 +154,32 @@ def test_a_run_that_is_ended_by_anothers_error_saves_what_it_has(tmp_path):
     _, saved = (tmp_path / "run" / "checkpoints.jsonl").read_text().splitlines()
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().count("\n")
     assert json.loads(saved)["batch"] == lines >= 3
+
+
+@pytest.mark.parametrize(
+    "field, name",
+    [
+        ("recipe", "{}:row"),
+        ("problems", "{}:problems"),
+        ("problems", "{}:problems@held-out"),
+        ("problems", "{}"),
+        ("eval_problems", ["tiny-test", "{}@held-out"]),
+        ("data_path", "{}"),
+        ("prompt", "{}"),
+        ("prompt", "chat:{}"),
+        ("reward", "{}:reward"),
+        ("environment", "{}:Env"),
+        ("evaluators", ["{}:measured"]),
+        ("objective", "{}:loss"),
+    ],
+)
+def test_a_file_is_known_by_its_content_whatever_names_it(field, name, tmp_path):
+    file = tmp_path / ("own.py" if ":" in str(name).removeprefix("chat:") else "own.jsonl")
+    given = [one.format(file) for one in name] if isinstance(name, list) else name.format(file)
+    config = toy_config(tmp_path / "run", **{field: given})
+    found = []
+    for text in ("before", "after"):
+        file.write_text(text)
+        found.append(file_hashes(config))
+    assert [[*hashes] for hashes in found] == [[str(file)]] * 2
+    assert found[0] != found[1]

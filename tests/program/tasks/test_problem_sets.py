@@ -133,9 +133,29 @@ def test_a_table_from_a_spreadsheet(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "text, line",
+    [
+        ("problem,answer\n,\np,42\n , ,,\n", 3),
+        ("\n  \nproblem,answer\np,42\n", 4),
+        ("sep=;\nproblem;answer\np;42\n", 3),
+        ('\r\n"sep=|"\r\nproblem|answer\r\n|\r\np|42\r\n', 5),
+        ("SEP=\t\nproblem\tanswer\np\t42", 3),
+    ],
+)
+def test_a_table_with_lines_that_hold_no_problem(tmp_path, text, line):
+    path = tmp_path / "mine.csv"
+    path.write_bytes(text.encode())
+    (problem,) = load_problems(str(path))
+    assert problem == Problem("mine/0", "p", "42")
+    assert problem.where == f"mine/0 ({path}, line {line})"
+
+
+@pytest.mark.parametrize(
     "text, message",
     [
         ("problem,answer\nHow many, in all?,42\n", "line 2: more cells .* in quotes"),
+        ("\n\nproblem,answer\nHow many, in all?,42\n", "line 4: more cells .* in quotes"),
+        ("\n \n", "holds no problems"),
         ("task,answer\np,42\n", "line 2: the field 'problem' .*there is task, answer"),
         ("problem,answer\np,\n", "line 2: the field 'answer'"),
         ("problem,answer\n", "holds no problems"),
