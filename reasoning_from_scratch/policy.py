@@ -174,13 +174,17 @@ class LocalPolicy:
         except torch.OutOfMemoryError:
             self.take_less()
         except BaseException:
-            self.redo(self.since_update)
+            self.take_back()
             raise
         else:
             self.since_update.append(call)
             return sums
         # Part of a micro-batch's gradient may have been added: redo every call since the update.
         return self.redo([*self.since_update, call])[-1]
+
+    def take_back(self) -> None:
+        """A call ended midway: leaves only the gradient of those before it."""
+        self.redo(self.since_update)
 
     def redo(self, calls: Sequence[tuple]) -> list[list[Sums]]:
         """The gradient of these calls of forward_backward, and of no others."""

@@ -107,6 +107,9 @@ class SlicedPolicy(RanksPolicy):
             all_sums += one_process(self, idle, config, denominator)
         return self.of_all_ranks(all_sums)
 
+    def take_back(self) -> None:
+        """Leaves it: the run ends, and a pass would wait for ranks that make none."""
+
     def take_less(self) -> None:
         """All ranks make their passes together: one alone cannot start over."""
         raise UserError("this GPU's memory has run out: lower --micro-batch-tokens") from None
