@@ -25,16 +25,21 @@ def slider_data(probes: list[dict]) -> dict | None:
     """The data that the page's script reads, for the problems of the last record."""
     if not probes:
         return None
-    by_step = [{probe["problem_id"]: probe for probe in row["probes"]} for row in probes]
+    by_step = [{_name(probe): probe for probe in row["probes"]} for row in probes]
     problems = [
         {
             "problem": visible(shorten(probe["problem"], SHOWN_ANSWER)),
             "answer": visible(shorten(probe["answer"], SHOWN_TRUTH)),
-            "at": [_at(known.get(probe["problem_id"])) for known in by_step],
+            "at": [_at(known.get(_name(probe))) for known in by_step],
         }
         for probe in probes[-1]["probes"]
     ]
     return {"steps": [row["step"] for row in probes], "problems": problems}
+
+
+def _name(probe: dict) -> tuple[str, str]:
+    """Several problems may have the same id."""
+    return probe["problem_id"], probe["problem"]
 
 
 def _at(probe: dict | None) -> dict | None:

@@ -156,9 +156,9 @@ def _best_and_worst(rows: list[dict]) -> list[tuple[str, list[dict]]]:
 
 
 def _of_different_problems(rows: list[dict]) -> list[dict]:
-    first: dict[str, dict] = {}
+    first: dict[tuple[str, str], dict] = {}  # several problems may have the same id
     for row in rows:
-        first.setdefault(row["problem_id"], row)
+        first.setdefault((row["problem_id"], row["steps"][0]["logs"]["problem"]), row)
     return list(first.values())[:PICKED]
 
 

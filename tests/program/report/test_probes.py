@@ -50,3 +50,7 @@ def test_the_slider_reads_what_was_recorded(probed):
     first, last = data["problems"][0]["at"]
     assert max(p for _, p in last["top"][0]) > max(p for _, p in first["top"][0])
     assert slider_data([]) is None
+    for row in rows:
+        for probe in row["probes"]:
+            probe["problem_id"] = "mine"  # as where a file gives each problem the same id
+    assert slider_data(rows) == data
