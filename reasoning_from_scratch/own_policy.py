@@ -15,9 +15,8 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.memory import checkpoint_blocks, fitting_micro_batch
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
-from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, merged
-from reasoning_from_scratch.optim.muon import MuonAdamW
+from reasoning_from_scratch.optim.muon import OPTIMIZERS
 from reasoning_from_scratch.policy import LocalPolicy, Sums
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -66,8 +65,7 @@ class Policy(LocalPolicy):
             config = replace(config, micro_batch_tokens=tokens)
         if config.gradient_checkpointing:
             checkpoint_blocks(weights)
-        kind = MuonAdamW if config.optimizer == "muon" else AdamW
-        optimizer = kind.of(weights, config, config.seed)
+        optimizer = OPTIMIZERS[config.optimizer].of(weights, config, config.seed)
         if engine == "plain":
             return cls(weights, optimizer, config, tokenizer=tokenizer)
         return cls(weights, optimizer, config, packed_logprobs, tokenizer, cls.samples_with)

@@ -96,6 +96,12 @@ class MuonAdamW(AdamW):
         return new
 
 
+OPTIMIZERS: dict[str, type[AdamW]] = {
+    "adamw": AdamW,
+    "muon": MuonAdamW,
+}  # by their names in a configuration
+
+
 def moved_by_momentum(weight: Tensor, mean: Tensor, grad: Tensor, lr: float) -> Tensor:
     """The new matrix; the running mean takes the gradient in."""
     mean.lerp_(grad, 1 - MOMENTUM)

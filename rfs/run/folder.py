@@ -38,8 +38,9 @@ from rfs.run.checkpoints import Checkpoints
 
 log = logging.getLogger("reasoning_from_scratch")
 
+CONFIG = "config.json"  # other programs, too, have a file of this name
 # A folder with one of these has a run in it. They are deleted last, config.json after all others.
-TRACES = ("metrics.jsonl", "checkpoints.jsonl", "config.json")
+TRACES = ("metrics.jsonl", "checkpoints.jsonl", CONFIG)
 # What else a run writes: --overwrite deletes this and nothing more.
 WRITTEN = (
     "metrics.csv",
@@ -120,9 +121,8 @@ class RunFolder:
                 self.lock.take()
 
     def used(self) -> bool:
-        config, *others = reversed(TRACES)
-        described = self.has(config) and is_of_a_run(read_values(self.path / config))
-        return described or any(map(self.has, others))
+        described = is_of_a_run(read_values(self.path / CONFIG))
+        return described or any(self.has(name) for name in TRACES if name != CONFIG)
 
     def written(self) -> list[Path]:
         """What is in the folder by the names of a run's files."""
@@ -307,7 +307,7 @@ class RunFolder:
 
 
 def is_of_a_run(values: dict) -> bool:
-    """Whether a config.json describes a run. Others' programs have such a file, too."""
+    """Whether a config.json describes a run."""
     return {"recipe", "steps"} <= set(values)
 
 

@@ -99,13 +99,9 @@ def spoken_option(name: str, value: object) -> str:
         return " ".join([flag, *(f"{part}={weight:g}" for part, weight in value.items())])
     if isinstance(value, list):
         return " ".join([flag, *(shlex.quote(spoken_origin(str(one))) for one in value)])
-    if name == "problems":
-        text = source_of(str(value)).shown_name
-    elif name == "prompt":
-        kind, file = kind_and_file(str(value))
-        text = kind + spoken_origin(file)
-    else:
-        text = spoken_origin(str(value))
+    kind, file = kind_and_file(str(value))
+    is_set = name == "problems"
+    text = source_of(str(value)).shown_name if is_set else kind + spoken_origin(file)
     return f"{flag} {shlex.quote(text.replace(chr(10), chr(92) + 'n'))}"
 
 

@@ -106,8 +106,8 @@ def refuse_changes(config: RunConfig, folder: RunFolder) -> None:
 
 def refuse_own_source(start: Start, folder: RunFolder) -> None:
     """Refuse weights that --overwrite would delete: if the new run fails early, they are lost."""
-    sources = filter(None, (start.model, start.weights, start.config.kl_reference))
-    for source in (source for source in sources if not is_name(source)):
+    sources = (start.model, start.weights, start.config.kl_reference)
+    for source in (source for source in sources if source and not is_name(source)):
         path = Path(source).resolve()
         if folder.used() and folder.path.resolve() in (path, *path.parents):
             raise UserError(
@@ -160,6 +160,12 @@ def weights_mark(model: Qwen3Model) -> list[int]:
     return [count, crc]
 
 
+# The fields that may name a file: sets of problems, other files, and formulas of one's own.
+SETS = ("problems", "eval_problems")
+FILES = ("data_path", "recipe", "prompt", "reward", "environment", "evaluators")
+FORMULAS = ("advantage", "objective")
+
+
 def with_whole_files(config: RunConfig) -> RunConfig:
     """Makes the paths of files absolute, those of problems, verifiers, environments, evaluators and
     your own recipes: a run may be resumed from another folder, and samplers may work in one."""
@@ -172,11 +178,9 @@ def with_whole_files(config: RunConfig) -> RunConfig:
         is_file = is_in_file(path) or (path not in PROMPTS and Path(path).is_file())
         return f"{kind}{expanded(path).resolve()}" if is_file else name
 
-    full_name = dict.fromkeys(("problems", "eval_problems"), located)
-    files = ("data_path", "recipe", "prompt", "reward", "environment", "evaluators")
-    full_name |= dict.fromkeys(files, absolute)
+    full_name = dict.fromkeys(SETS, located) | dict.fromkeys(FILES, absolute)
     given = {name: value for name in full_name if (value := getattr(config, name))}
-    own = {name: getattr(config, name) for name in ("advantage", "objective")}
+    own = {name: getattr(config, name) for name in FORMULAS}
     whole: dict[str, Any] = {
         name: list(map(full_name[name], value))
         if isinstance(value, list)

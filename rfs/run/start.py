@@ -24,7 +24,7 @@ from reasoning_from_scratch.files.weights import load_weights
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
-from reasoning_from_scratch.optim.muon import MuonAdamW
+from reasoning_from_scratch.optim.muon import OPTIMIZERS
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -447,8 +447,7 @@ def try_loss(config: RunConfig) -> None:
 
 def with_state(model: Trainable, config: Optim, seed: int = 0) -> AdamW:
     """The optimizer, with its state: so the first answers find the memory of all later ones."""
-    kind = MuonAdamW if config.optimizer == "muon" else AdamW
-    optimizer = kind.of(model, config, seed)
+    optimizer = OPTIMIZERS[config.optimizer].of(model, config, seed)
     optimizer.state = optimizer.new_state()
     return optimizer
 

@@ -31,7 +31,7 @@ from rfs.config import PLACES, RunConfig, to_json
 from rfs.evaluation.evaluate import progress_bar, short_hash
 from rfs.run.folder import RunFolder, disk_errors_name
 from rfs.run.options import resolved, resumed_config
-from rfs.run.origin import with_whole_files, with_whole_paths
+from rfs.run.origin import FILES, FORMULAS, SETS, with_whole_files, with_whole_paths
 from rfs.run.start import TrainResult, train
 from rfs.tasks.source import AT_HELD_OUT
 
@@ -39,10 +39,6 @@ Arm = TypeVar("Arm", bound=Hashable)  # what is compared; str() says its name
 Result = TypeVar("Result")
 
 HASHES_FILE = "named_files.json"  # in a run's folder: a hash of each file that the run names
-# The fields that may name files: FILE.py:NAME, problems, prompts.
-NAME_FILES = """
-    recipe problems eval_problems data_path prompt reward environment evaluators advantage objective
-""".split()
 
 
 @dataclass(frozen=True)
@@ -188,7 +184,7 @@ def refuse_other_settings(asked: RunConfig, option: str = "--out") -> None:
 def file_hashes(config: RunConfig) -> dict[str, str]:
     """A hash of each file that the configuration names, by its whole path."""
     whole = with_whole_files(config)
-    values = [getattr(whole, field) for field in NAME_FILES]
+    values = [getattr(whole, field) for field in (*SETS, *FILES, *FORMULAS)]
     names = [one for value in values for one in (value if isinstance(value, list) else [value])]
     files = [Path(file_in(name)) for name in names if name]
     there = [file for file in files if file.is_absolute() and file.is_file()]

@@ -486,7 +486,7 @@ class Tinker:
                 outputs.append(as_output(rest[: len(part)], datum))
                 rest = rest[len(part) :]
         except Exception:
-            if not asked.forward_only:  # no sum can be taken apart if a part of it is not finite
+            if len(policy.since_update) > before:  # it was added before its loss was looked at
                 policy.redo(policy.since_update[:before])
             raise
         if not asked.forward_only:

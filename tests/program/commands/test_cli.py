@@ -162,14 +162,17 @@ def test_other_exceptions_keep_their_traceback(monkeypatch):
         cli.main(["plot"])
 
 
-def test_closed_pipe_is_quiet():
+def python_of(command: str) -> list[str]:
+    """A Python in which `rfs try` evaluates this."""
     code = "import sys; from rfs.commands import cli\n"
-    code += "cli.COMMANDS = {'flood': ('', '')}\n"
-    code += "cli.load_function = lambda t: lambda: [print('x' * 100) for _ in range(20000)]\n"
-    code += "sys.exit(cli.main(['flood']))"
-    run = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    code += "cli.COMMANDS = {'try': ('', '')}\n"
+    code += f"cli.load_function = lambda t: lambda: {command}\n"
+    return [sys.executable, "-c", code + "sys.exit(cli.main(['try']))"]
+
+
+def test_closed_pipe_is_quiet():
+    flood = python_of("[print('x' * 100) for _ in range(20000)]")
+    run = subprocess.Popen(flood, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     run.stdout.readline()
     run.stdout.close()
     assert run.stderr.read() == b""
@@ -178,15 +181,9 @@ def test_closed_pipe_is_quiet():
 
 def test_a_letter_that_the_output_lacks_becomes_a_question_mark():
     """As where Windows writes the output of a command into a file."""
-    code = "import sys; from rfs.commands import cli\n"
-    code += "cli.COMMANDS = {'arrow': ('', '')}\n"
-    code += "cli.load_function = lambda t: lambda: print('2 \\u2192 3')\n"
-    code += "sys.exit(cli.main(['arrow']))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        env=os.environ | {"PYTHONIOENCODING": "cp1252"},
-    )
+    as_on_windows = os.environ | {"PYTHONIOENCODING": "cp1252"}
+    arrow = python_of("print('2 \\u2192 3')")
+    done = subprocess.run(arrow, capture_output=True, env=as_on_windows)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"2 ? 3", b"")
 
 
