@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +75,7 @@ class AdamW:
         self.wide: dict[Tensor, Tensor] = {}
 
     @classmethod
-    def of(cls, model: Trainable, config: Optim, seed: int = 0, **others) -> Self:
+    def of(cls, model: Trainable, config: Optim, seed: int = 0, **others) -> "AdamW":
         """As a configuration asks for."""
         if config.low_precision_updates == "stochastic":
             check_stochastic(model, config)

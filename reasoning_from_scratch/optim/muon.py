@@ -4,8 +4,6 @@ An orthogonal update moves all directions of a matrix equally far, also those th
 hardly ever shows. The tiny models were pre-trained with it, by checkpoints/pretrain.py.
 """
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
@@ -54,7 +52,7 @@ class MuonAdamW(AdamW):
         self.rates = {"matrix": matrix_lr, "embedding": embedding_lr, "head": unembedding_lr}
 
     @classmethod
-    def of(cls, model: Trainable, config: Optim, seed: int = 0, **others) -> Self:
+    def of(cls, model: Trainable, config: Optim, seed: int = 0, **others) -> "AdamW":
         names = ("matrix_lr", "embedding_lr", "unembedding_lr")
         rates = {name: getattr(config, name) for name in names}
         return super().of(model, config, seed, **rates, **others)
