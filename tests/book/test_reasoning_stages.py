@@ -37,7 +37,7 @@ def run(tmp_path_factory):
     (answers / "answers.jsonl").write_text("".join(json.dumps(one) + "\n" for one in solved * 2))
     interrupted = folder / "seed-0" / "solutions" / "pace"  # while it was measuring its speed
     interrupted.mkdir(parents=True)
-    (interrupted / "config.json").write_text("{}")
+    (interrupted / "config.json").write_text('{"recipe": "sft", "steps": 5}')
     threads = torch.get_num_threads()
     experiment.main(options)
     torch.set_num_threads(threads)
