@@ -57,8 +57,8 @@ def ppo(
 ) -> Tensor:
     """min(r * A, clip(r) * A), for either sign of A: the lower estimate.
 
-    At A < 0 that is the smaller value too: a token already pushed below
-    clip_low is left alone, and one that has become more likely
+    Where A < 0, too, it takes the smaller value: a token already pushed
+    below clip_low is left alone, and one that has become more likely
     (r > clip_high) is still pushed down.
     """
     clipped = ratio.clamp(clip_low, clip_high)

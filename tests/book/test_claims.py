@@ -731,8 +731,9 @@ def falling_rate_in_chapter_7() -> str:
         found[read] = gap(constant, falling)
     assert found == {"held_back": ("4.0", "2.9"), "held_back_sampled": ("11.2", "3.0")}
     return (
-        "solves 28.5% of the held-out problems instead of 32.5% with greedy decoding, and 19.2% "
-        "instead of 30.5% at temperature 1 (standard errors of the differences 2.9 and 3.0"
+        "With greedy decoding, Qwen on GSM8K solves 28.5% of the held-out problems instead of "
+        "32.5%; at temperature 1, 19.2% instead of 30.5% (standard errors of the differences 2.9 "
+        "and 3.0"
     )
 
 
