@@ -103,9 +103,11 @@ def converted_gguf(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
 
 
 def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write the folder, whole or not at all."""
+    """Write the folder, whole or not at all. Callers hold its lock, so what is half written there
+    is of a process that was killed."""
     reader = read_gguf(path)
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
         write_folder(reader, path, partial, dtype)
