@@ -164,12 +164,23 @@ def asked_by(tokenizer) -> Asked | None:
 
 
 def remember_prompt(tokenizer, kind: str | None, problems: Sequence[Problem]) -> None:
-    """From here on, the prompt goes with the model into every folder that it is saved to."""
-    render = prompt_of(kind or suiting_prompt(problems), tokenizer)
-    prompt = problems[0].prefix + render(PLACE)
-    stop = getattr(tokenizer, "stop_text", "") or None
-    asked = Asked(prompt, tokenizer.apply_chat_template, stop)
-    tokenizer.files[PROMPT_FILE] = asked.to_json()
+    """From here on, the prompt goes with the model into every folder that it is saved to. If the
+    problems bring prompts that differ in more than the question, there is none to remember."""
+    kind = kind or suiting_prompt(problems)
+    usual = prompt_of(kind, tokenizer)(PLACE)
+    prompts = {own_prompt(p) or usual for p in problems} if kind == "book" else {usual}
+    prompt, *others = prompts
+    tokenizer.files.pop(PROMPT_FILE, None)
+    if PLACE in prompt and not others:
+        stop = getattr(tokenizer, "stop_text", "") or None
+        asked = Asked(problems[0].prefix + prompt, tokenizer.apply_chat_template, stop)
+        tokenizer.files[PROMPT_FILE] = asked.to_json()
+
+
+def own_prompt(problem: Problem) -> str:
+    """The prompt that a problem brings, if any, with {problem} where its question is."""
+    before, question, after = problem.prompt.partition(problem.problem or PLACE)
+    return before + PLACE + after if question else problem.prompt
 
 
 def check_prompt(kind: str) -> None:

@@ -1,14 +1,20 @@
 """The prompt is one exact string; its variants are built from it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import (
+    PLACE,
+    PROMPT_FILE,
     Asked,
     Problem,
+    asked_by,
     few_shot_prefix,
     problem_prompt,
     prompt_file,
+    remember_prompt,
     render_prompt,
     show_examples,
 )
@@ -58,3 +64,26 @@ def test_a_prompt_file_of_windows(tmp_path):
     path = tmp_path / "p.txt"
     path.write_bytes(b"\xef\xbb\xbfQ: {problem}\nA:\n")
     assert prompt_file(str(path)) == Asked("Q: {problem}\nA:")
+
+
+def own(question, prompt):
+    return Problem(f"own/{question}", question, "4", prompt=prompt)
+
+
+@pytest.mark.parametrize(
+    "problems, prompt",
+    [
+        ([Problem("1", "2 + 2", "4")], render_prompt(PLACE)),
+        ([own("2 + 2", "2 + 2 =\n"), own("1 + 3", "1 + 3 =\n")], f"{PLACE} =\n"),
+        ([own("2 + 2", "2 + 2 ="), own("1 + 3", "Add: 1 + 3")], None),
+        ([own("2 + 2", "2 + 2 ="), Problem("1", "1 + 3", "4")], None),
+        ([own("2 + 2", "What is two and two?")], None),
+    ],
+    ids=["book", "own", "several", "some", "another question"],
+)
+def test_the_prompt_that_goes_with_a_model_is_the_one_it_was_asked_with(problems, prompt):
+    before = Asked("of the model it began with: {problem}").to_json()
+    tokenizer = SimpleNamespace(files={PROMPT_FILE: before}, apply_chat_template=False)
+    remember_prompt(tokenizer, None, problems)
+    asked = asked_by(tokenizer)
+    assert (asked and asked.prompt) == prompt

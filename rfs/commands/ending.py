@@ -4,11 +4,11 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from reasoning_from_scratch.text import counted, percent, read_lines, visible
+from reasoning_from_scratch.text import counted, percent, read_lines, read_values, visible
 from rfs.files.saved_models import evaluated_at, evaluations_in
 
 PROBES = "probes.jsonl"  # answers of the weights to the same few problems, before and after
@@ -27,16 +27,26 @@ def run_summary(folder: Path, rows: Sequence[dict]) -> str:
     """`rows`: the lines of the run's metrics."""
     rfs, _ = words_here()
     named = shlex.quote(str(folder))
-    again = (f"{rfs} evaluate --model {named}", "measure it on all held-out problems")
-    if not any(evaluations_in(row) for row in rows):
-        again = (f"{rfs} evaluate --model {named}", "the run itself did not: see --eval-every")
+    commands = [(f"{rfs} report {named}", "each answer, and why it was rewarded")]
+    measured = [evaluation for row in rows for evaluation in evaluations_in(row)]
+    if not measured:
+        why = "the run itself did not: see --eval-every"
+        commands.append((f"{rfs} evaluate --model {named}", why))
+    elif not measured_all(measured[-1], read_values(folder / "config.json")):
+        why = "measure it on all held-out problems"
+        commands.append((f"{rfs} evaluate --model {named}", why))
     parts = [
         before_and_after(rows),
         two_answers(read_lines(folder / PROBES)),
         f"done: {visible(str(folder))} holds the weights, metrics.csv and report.html",
-        commands_to_try([(f"{rfs} report {named}", "each answer, and why it was rewarded"), again]),
+        commands_to_try(commands),
     ]
     return "\n" + "\n\n".join(filter(None, parts))
+
+
+def measured_all(evaluation: Mapping, config: Mapping) -> bool:
+    """Whether an evaluation had all problems of the run's only set."""
+    return len(config["eval_problems"]) == 1 and evaluation["eval_problems"] < config["eval_limit"]
 
 
 def before_and_after(rows: Sequence[dict]) -> str:

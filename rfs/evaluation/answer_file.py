@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from reasoning_from_scratch.scores import Answers
 from reasoning_from_scratch.text import as_lines, read_values
 
@@ -33,12 +34,8 @@ class AnswerFile(Answers):
         self.path = Path(path)
         self.settings, self.first = settings, first
         self.card_path = card_path(self.path)
-        try:
+        with disk_errors_as(f"cannot write {self.path}", "choose another --out"):
             self.open_or_resume(num_samples)
-        except OSError as error:
-            raise UserError(
-                f"cannot write {self.path}: {error.strerror}; choose another --out"
-            ) from None
 
     def open_or_resume(self, num_samples: int) -> None:
         """Takes over what is there, then leaves whole lines and a card on the disk."""
@@ -81,13 +78,19 @@ class AnswerFile(Answers):
     def add(self, index: int, rows: list[dict]) -> None:
         """Keeps the rows of a problem that has just finished."""
         super().add(index, rows)
-        with open(self.path, "ab") as file:  # one write: a kill leaves at most one half line
-            file.write(as_lines(rows).encode())
+        with self.disk_errors(), open(self.path, "ab") as file:
+            file.write(as_lines(rows).encode())  # one write: a kill leaves at most one half line
 
     def finish(self, card: dict[str, Any]) -> None:
         """Puts the lines into their final order and completes the card."""
-        write_whole(self.path, as_lines(self.rows()))
-        self.write_card({"settings": self.settings} | card)
+        with self.disk_errors():
+            write_whole(self.path, as_lines(self.rows()))
+            self.write_card({"settings": self.settings} | card)
+
+    def disk_errors(self) -> AbstractContextManager[None]:
+        """What was answered before stays in the file."""
+        advice = "make room and run the same command again to continue from here"
+        return disk_errors_as(f"cannot write {self.path}", advice)
 
     def read_card(self) -> dict[str, Any]:
         """The card on disk, {} if there is none."""

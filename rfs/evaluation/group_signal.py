@@ -122,6 +122,7 @@ def answers_of(group: Group) -> list[dict]:
             "parsed": parsed(rollout),
             "reward_failure": rollout.failure,
             "tokens": rollout.num_sampled,
+            "length": len(rollout.response_ids),  # with what an environment said
             "stopped": rollout.finished,
             "generated_text": rollout.text,
         }
@@ -167,7 +168,7 @@ def can_training_work(
             "already. Take harder problems."
         )
     if found.cutoff_share > 0.5:
-        cut_off = [row["tokens"] for row in found.rows if not row["stopped"]]
+        cut_off = [row["length"] for row in found.rows if not row["stopped"]]
         rambles = (
             " if the model rambles on, the cause is not the limit but a prompt template or stop"
             " token that does not fit the model."

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import model_names
-from rfs.files.saved_models import run_and_save, which_weights
+from reasoning_from_scratch.text import expanded
+from rfs.files.saved_models import holds_model, run_and_save, which_weights
 
 if TYPE_CHECKING:
     from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -12,10 +14,17 @@ if TYPE_CHECKING:
 
 
 def check_model_name(name: str | Path) -> None:
-    """Refuses what is neither a name of ours, nor a run or a save of one, nor on the disk; and LoRA
-    without the model that it adds to."""
-    if run_and_save(name)[0] is None:
-        model_names.check_model_name(name, (*model_names.KNOWN, "a run", "RUN@SAVE"))
+    """Refuses what is neither a name of ours, nor a run or a save of one, nor on the disk; LoRA
+    without the model that it adds to; and a folder without a model."""
+    if run_and_save(name)[0] is not None:
+        return
+    model_names.check_model_name(name, (*model_names.KNOWN, "a run", "RUN@SAVE"))
+    folder = expanded(name)
+    named = model_names.is_name(name) or model_names.base_of(name)
+    if not named and folder.is_dir() and not holds_model(folder):
+        raise UserError(
+            f"{name} is not the folder of a model: it has no config.json that names a model_type"
+        )
 
 
 def load_model_and_tokenizer(

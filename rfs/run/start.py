@@ -409,8 +409,8 @@ def check_extras(config: RunConfig) -> None:
 
 
 def try_environment(config: RunConfig, tokenizer, problem: Problem, context: int) -> None:
-    """Try the environment once, before the model samples a token: does it return the parts of the
-    reward, and can the model's chat template take its replies?"""
+    """Try the environment once, with an empty turn, before the model samples a token: does it
+    return the parts of the reward, and can the model's chat template take its replies?"""
     if config.environment is None:
         return
     kind, rollout = environment_of(config.environment), Rollout()
@@ -422,6 +422,7 @@ def try_environment(config: RunConfig, tokenizer, problem: Problem, context: int
             raise UserError(f"--environment {config.environment} {talk.failure} ({problem.where})")
     else:
         tokenizer.reply_turn("")
+    talk.answer("", stopped=True)
     talk.leave(rollout)
     missing = missing_part(config.reward_parts, rollout.outcome)
     if missing and not rollout.failure:  # the first step reports how it fails

@@ -158,12 +158,13 @@ class Sampler:
 
     def parts(self, snapshot: LocalPolicy, step: int) -> Iterator[list[Group]]:
         """The groups of a step: in as many parts as the trainer streams, else all together."""
-        count = self.config.num_minibatches
-        if count == 1:
+        if self.config.active_sampling:  # on one rank, and not streamed
             yield sample_step(snapshot, self.problems, self.config, step, self.judge)
             return
+        # Not by sample_step: one of several ranks gets only its own groups, which it would take
+        # for too few.
         chosen = step_problems(self.problems, self.config, step)
-        size = len(chosen) // count
+        size = len(chosen) // self.config.num_minibatches
         for first in range(0, len(chosen), size):
             places = range(first, min(first + size, len(chosen)))
             asked = [chosen[place] for place in places]

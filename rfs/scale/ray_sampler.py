@@ -104,6 +104,8 @@ class RemoteSampler:
 def empty_model(setup: SamplerSetup) -> Qwen3Model:
     """The learner's model, whose weights are still to come."""
     shapes = weightless_model(setup.cfg).state_dict()
+    if setup.cfg.get("tie_embeddings", False):  # one matrix, which is sent under one name
+        del shapes["out_head.weight"]
     state = {name: torch.empty_like(t, device=setup.device) for name, t in shapes.items()}
     model = build_model(setup.cfg, state, "the learner's model")
     if setup.lora:

@@ -186,6 +186,24 @@ def test_what_is_refused(tmp_path, fields, message):
     assert not list((tmp_path / "cache").rglob("*.partial"))
 
 
+def test_what_a_killed_conversion_left_is_cleared_away(tmp_path):
+    path = write(tmp_path / "small.gguf", small("llama"), "llama")
+    left = tmp_path / ".folder.partial"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half of the weights")
+    convert_gguf(path, tmp_path / "folder")
+    assert not left.exists()
+    load_model_and_tokenizer(tmp_path / "folder")
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    path = write(tmp_path / "small.gguf", small("llama"), "llama")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path))
+    with pytest.raises(UserError, match="cannot write .*; make room, or set XDG_CACHE") as info:
+        load_model_and_tokenizer(path)
+    assert "\n" not in str(info.value)
+
+
 def test_other_angles_than_llama_3s_are_refused(tmp_path):
     other = LLAMA_3 | {"original_max_position_embeddings": 4096}
     model = small("llama", rope_scaling=other)

@@ -13,6 +13,7 @@ from file_server import closed_port, hub_at, hub_with, respond, serving
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import hub_models
+from reasoning_from_scratch.files.downloads import HubUnreachable
 from reasoning_from_scratch.files.model_names import is_hub_name
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
@@ -78,6 +79,19 @@ def test_a_repository_without_what_it_takes(server, published, change, words):
     with pytest.raises(UserError, match=words) as info:
         load_model_and_tokenizer(NAME)
     assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize("missing", ["tokenizer.json", "model.safetensors"])
+def test_an_interrupted_download_lacks_the_hub_not_the_weights(
+    server, published, tmp_path, monkeypatch, missing
+):
+    partial = {name: content for name, content in published.items() if name != missing}
+    server.behaviors = [hub_with(partial)]
+    with pytest.raises(UserError):
+        load_model_and_tokenizer(NAME)
+    hub_at(monkeypatch, f"http://127.0.0.1:{closed_port()}", tmp_path / "hub cache")
+    with pytest.raises(HubUnreachable, match="cannot get .*refused.*try again"):
+        load_model_and_tokenizer(NAME)
 
 
 def test_an_unknown_name(server):

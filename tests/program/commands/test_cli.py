@@ -54,6 +54,8 @@ def test_every_row_imports_and_its_help_works(name, capsys):
         ("serve tiny nowhere", "unknown model 'nowhere'"),
         ("compare nowhere", "unknown model 'nowhere'"),
         ("playground nowhere", "unknown model 'nowhere'"),
+        ("train empty --problems math-train", "empty is not the folder of a model"),
+        ("chat empty", "empty is not the folder of a model"),
         ("report --model nowhere", "nowhere"),
         ("plot --run nowhere", "nowhere"),
         ("plot --otu 2", "there is no option --otu: did you mean --out?"),
@@ -90,6 +92,7 @@ def test_every_row_imports_and_its_help_works(name, capsys):
 def test_user_error_is_one_line_and_exit_2(words, says, capsys, tmp_path, monkeypatch):
     """Before a model, and mostly before torch, is loaded."""
     monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
     Path("mine.jsonl").write_text('{"problem": "p", "answer": "1"}\n')
     Path("your.csv").write_text("text,answer\np,1\n")
     Path("mine.py").write_text("def problems(): yield {}\ndef reward(text, problem): return 1\n")

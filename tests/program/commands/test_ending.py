@@ -1,8 +1,10 @@
 """What a run's last lines say: only what was measured twice, and an answer that changed."""
 
+import json
+
 import pytest
 
-from rfs.commands.ending import before_and_after, two_answers
+from rfs.commands.ending import before_and_after, run_summary, two_answers
 
 
 def row(step, reward=None, **measured):
@@ -49,3 +51,21 @@ def probe(text, correct=False, problem="p"):
 def test_one_answer(then, now, shown):
     assert two_answers([{"probes": then}, {"probes": now}]) == shown
     assert two_answers([{"probes": then}]) == ""
+
+
+@pytest.mark.parametrize(
+    "rows, sets, limit, why",
+    [
+        ([row(0)], ["mine"], 100, "the run itself did not"),
+        ([row(0, **measured(0, 0.5))], ["mine"], 8, "measure it on all"),
+        ([row(0, **measured(0, 0.5))], ["mine"], 100, ""),
+        ([row(0, **measured(0, 0.5))], ["mine", "tiny"], 100, "measure it on all"),
+    ],
+    ids=["never", "the first ones", "all", "of several sets"],
+)
+def test_it_is_measured_again_only_where_problems_are_left(rows, sets, limit, why, tmp_path):
+    config = {"eval_problems": sets, "eval_limit": limit}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    said = run_summary(tmp_path, rows)
+    assert "rfs report" in said
+    assert ("rfs evaluate" in said) == bool(why) and why in said

@@ -24,6 +24,7 @@ PROBLEMS = [Problem(id=f"p{i}", problem=f"{i}", answer=str(i)) for i in range(40
 
 RIGHT, WRONG = "\\boxed{%d}", "\\boxed{99}"
 UNREADABLE, CUT, CONTEXT_FULL = "It is, I think, so.", "well, \x1b[31m so", "well, so"
+TALKED = "to and fro"  # until the answers, with the replies to them, were too long
 
 
 @pytest.fixture
@@ -44,11 +45,13 @@ def answers(monkeypatch):
 
 def as_sample(kind, problem):
     text = kind % problem if kind is RIGHT else kind
-    finished = kind not in (CUT, CONTEXT_FULL)
+    finished = kind not in (CUT, CONTEXT_FULL, TALKED)
     ids = [ord(letter) for letter in text] + [0] * finished
-    ids += [ord("o")] * (512 - len(ids)) * (kind is CUT)
-    zeros = [0.0] * len(ids)
-    return Rollout(response_ids=ids, logprobs=zeros, entropies=zeros, finished=finished)
+    ids += [ord("o")] * (512 - len(ids)) * (kind in (CUT, TALKED))
+    zeros, said = [0.0] * len(ids), [*range(100, 300)] * (kind is TALKED)
+    return Rollout(
+        response_ids=ids, logprobs=zeros, entropies=zeros, forced=said, finished=finished
+    )
 
 
 def look(problems=PROBLEMS, rollouts=8, vocab_size=151_936, **options):
@@ -69,6 +72,7 @@ def half(problem, rollout):
         (lambda p, r: CUT if r < 5 else RIGHT, True, "62.5% of answers are cut off"),
         (lambda p, r: RIGHT, False, "little left to learn.*harder problems"),
         (lambda p, r: CUT, False, "cut off at 512 tokens.*--max-new-tokens"),
+        (lambda p, r: TALKED, False, "cut off at 512 tokens.*--max-new-tokens"),
         (lambda p, r: CONTEXT_FULL, False, "fill the model's context.*shorter problems"),
         (lambda p, r: UNREADABLE, False, "Only 0.0% of answers.*boxed.*supervised training"),
         (lambda p, r: WRONG, False, "too hard.*[Ee]asier problems"),

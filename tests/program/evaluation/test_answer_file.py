@@ -52,6 +52,19 @@ def test_the_card_is_there_before_the_first_answer(tmp_path):
     assert file.read_card() == {"settings": file.settings, "result": None}
 
 
+def test_a_disk_that_refuses_an_answer_is_one_line(path):
+    file, before = opened(path), path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    for write in (lambda: file.add(1, rows_of(1)), lambda: file.finish({})):
+        with pytest.raises(UserError, match=r"cannot write .*; make room and run the same") as info:
+            write()
+        assert "\n" not in str(info.value)
+    path.rmdir()
+    path.write_bytes(before)
+    assert set(opened(path).groups) == {0, 2}
+
+
 def test_lines_are_in_the_order_of_their_end_until_all_are_there(path):
     assert [row["index"] for row in read_rows(path)] == [3, 3, 1, 1]
     file = opened(path)

@@ -26,7 +26,9 @@ from rfs.run.options import resolved, resumed_config
 from rfs.scale import lag as module
 from rfs.scale.lag import async_rollouts
 from rfs.scale.ranks import Ranks
+from rfs.scale.ranks_policy import RanksPolicy
 from rfs.scale.torchrun import check_several
+from rfs.tasks.judge import judge_of
 from tests.program.run.test_interrupts import timeless
 
 
@@ -115,7 +117,7 @@ class Counting(nn.Module):
 
 
 class World:
-    """A trainer and a sampler of given speeds; `sample` stands in for sample_step.
+    """A trainer and a sampler of given speeds; `sample` stands in for Sampler.parts.
 
     `sampling` and `training` are called with the world and the step, and take their time.
     """
@@ -125,15 +127,15 @@ class World:
         self.sampling, self.training = sampling, training
         self.model, self.clock = Counting(), Clock()
         self.began, self.lags, self.updates = [], [], 0
-        monkeypatch.setattr(module, "sample_step", self.sample)
+        monkeypatch.setattr(module.Sampler, "parts", lambda _, *given: self.sample(*given))
 
-    def sample(self, snapshot, problems, config, step, judge):
+    def sample(self, snapshot, step):
         self.began.append(step)
         version = snapshot.version
         assert snapshot.model() == [version]
         self.sampling(self, step)
         assert snapshot.model() == [version], "the weights changed under the sampler"
-        return [(step, version)]
+        yield [(step, version)]
 
     def rollouts(self, ranks=None):
         policy = LocalPolicy(self.model)
@@ -204,12 +206,12 @@ def test_what_goes_wrong_in_the_thread_is_raised_when_its_turn_comes(monkeypatch
     world = World(monkeypatch, 3, fast, slow)
     sample = world.sample
 
-    def failing(snapshot, problems, config, step, judge):
+    def failing(_, snapshot, step):
         if step == 4:
             raise MemoryError("no more")
-        return sample(snapshot, problems, config, step, judge)
+        return sample(snapshot, step)
 
-    monkeypatch.setattr(module, "sample_step", failing)
+    monkeypatch.setattr(module.Sampler, "parts", failing)
     with pytest.raises(MemoryError, match="no more") as caught:
         world.train()
     assert len(world.lags) == 4, "what was sampled before is trained on"
@@ -335,3 +337,40 @@ def test_ranks_gather_outside_of_the_thread(monkeypatch):
         world.model.update()
     assert len(threads) == 5
     assert set(threads) == {threading.main_thread()}
+
+
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("num_minibatches", [1, 2])
+def test_ranks_share_out_the_problems_of_a_step(tmp_path, size, num_minibatches):
+    """Each problem is sampled once, also where a rank has none."""
+    config = toy_config(
+        tmp_path, steps=2, problems_per_step=4, num_minibatches=num_minibatches, reward=LETTERS
+    )
+    config = resolved(replaced(config, max_steps_off_policy=1))
+    world, judge = toy_world(tmp_path), judge_of(config)
+
+    def sampled(rank, size):
+        ranks = OneOf(rank, size)
+        policy = RanksPolicy(ranks, world["model"], None, config, tokenizer=world["tokenizer"])
+        steps = async_rollouts(policy, world["problems"], config, judge=judge, ranks=ranks)
+        return [
+            {
+                group.rollouts[0].place[0]: [rollout.response_ids for rollout in group.rollouts]
+                for group in groups
+            }
+            for groups in steps
+        ]
+
+    alone = sampled(0, 1)
+    of_ranks = [sampled(rank, size) for rank in range(size)]
+    for step, groups in enumerate(alone):
+        shares = [of_rank[step] for of_rank in of_ranks]
+        assert sum(map(len, shares)) == len(groups) == 4
+        assert {place: ids for share in shares for place, ids in share.items()} == groups
+
+
+class OneOf(Ranks):
+    """One of several ranks, which gets to see only its own groups."""
+
+    def gather_groups(self, sample):
+        return sample()

@@ -12,14 +12,16 @@ import pytest
 import torch
 from parallel_job import run_job
 from small_model import with_lora
-from toy import toy_config, toy_world, train
+from toy import toy_config, toy_model, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.trainer import on_policy_rollouts
 from rfs.run.options import resolved
 from rfs.scale import ray_rollouts, ray_start
 from rfs.scale.ray_rollouts import Actors, equal_parts
+from rfs.scale.ray_sampler import SamplerSetup, empty_model, packed, parameters, unpack
 from rfs.tasks.judge import judge_of
 from tests.program.scale.test_ranks import same, torchrun_jobs
 from tests.program.scale.test_ray_start import needs_ray
@@ -84,6 +86,29 @@ def assert_same_run(one, other):
     assert any(row["optim/updates"] for row in one.rows)
     for (name, a), b in zip(one.model.named_parameters(), other.model.parameters(), strict=True):
         assert torch.equal(a, b), name
+
+
+# ---- the model of a sampler
+
+
+@pytest.mark.parametrize("lora", [None, (2, 4.0)], ids=["whole", "lora"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_sampler_has_the_learners_model(tmp_path, tied, lora):
+    learners = toy_model(tie_embeddings=tied)
+    if lora:
+        add_lora(learners, *lora)
+    frozen, trained = (packed(parameters(learners, trained)) for trained in (False, True))
+    cfg = {**learners.cfg, "dtype": torch.float32}
+    setup = SamplerSetup(toy_config(tmp_path), lora, cfg, None, frozen, "cpu", threads=1)
+    torch.use_deterministic_algorithms(True)  # memory that nobody has filled is full of NaN
+    try:
+        model = empty_model(setup)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    unpack(frozen, model)
+    unpack(trained, model)
+    tokens = torch.arange(6)[None]
+    assert torch.equal(model(tokens), learners(tokens))
 
 
 # ---- the same run

@@ -209,10 +209,22 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, own):
         assert torch.equal(one, other)
 
 
-def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
+def forgetful(tmp_path, when):
+    """An environment that returns no reward `early` in some cases."""
     forgets = OWN.replace('"early": found / max(1, len(self.heard))}', "} | self.early()")
-    forgets += "    def early(self):\n        return {} if self.heard else {'early': 0}\n"
+    forgets += f"    def early(self):\n        return {{}} if {when} else {{'early': 0}}\n"
     (tmp_path / "riddle.py").write_text(forgets)
+
+
+def test_one_that_lacks_a_part_once_the_model_has_spoken_is_refused(tmp_path, own):
+    forgetful(tmp_path, "self.heard")
+    with pytest.raises(UserError, match="returned no early of --reward-parts"):
+        riddles(tmp_path, own, "run", reward_parts={"correct": 1.0, "early": 0.5})
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
+    forgetful(tmp_path, "any(self.heard)")
     result = riddles(tmp_path, own, "run", reward_parts={"correct": 1.0, "early": 0.5})
     assert len(result.rows) == 3 and "failed on every answer" in result.stopped
     assert "returned no early of --reward-parts" in (tmp_path / "run/logs.log").read_text()
