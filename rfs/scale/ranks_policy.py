@@ -70,9 +70,9 @@ class RanksPolicy(LocalPolicy):
         rollouts: Sequence[Rollout],
         config: Loss,
         denominator: float,
-        found: list[Tensor] | None = None,
+        logprobs_into: list[Tensor] | None = None,
     ) -> list[Sums]:
-        assert found is None, "no rank computes all of them: call `logprobs`"
+        assert logprobs_into is None, "no rank computes all of them: call `logprobs`"
         mine = [rollouts[place] for place in self.rollouts_here(rollouts)]
         return self.of_all_ranks(super().forward_backward(mine, config, denominator))
 

@@ -92,11 +92,11 @@ class SlicedPolicy(RanksPolicy):
         rollouts: Sequence[Rollout],
         config: Loss,
         denominator: float,
-        found: list[Tensor] | None = None,
+        logprobs_into: list[Tensor] | None = None,
     ) -> list[Sums]:
         """A pass gathers weights from all ranks, so all ranks make as many passes as the one with
         the most; the extra ones read only a prompt, of which no token counts."""
-        assert found is None, "no rank computes all of them: call `logprobs`"
+        assert logprobs_into is None, "no rank computes all of them: call `logprobs`"
         if not rollouts:
             return []
         one_process, idle = LocalPolicy.forward_backward, [without_response(rollouts[0])]
