@@ -45,7 +45,7 @@ class Work:
         bits = value.numerator.bit_length() + value.denominator.bit_length()
         if bits > MAX_BITS:
             raise TooBig
-        self.spend(1 + bits // 256)
+        self.spend(1 + bits // 256 + (bits // 1_000) ** 2)
         return value
 
     def power(self, base: Fraction, exponent: int) -> Fraction:

@@ -75,7 +75,8 @@ class Values:
         self.point = point
         self.stays_real = real and point is not None
         self.bits = bits
-        self.cost = 1 + bits // 64
+        self.cost = 1 + bits // 64  # of a sum or product
+        self.cost_of_function = max(8 * self.cost, self.cost**2 // 4)
 
     @property
     def mp(self):
@@ -192,7 +193,8 @@ class Values:
                 return sign * self.power(-base.real, exponent)
         if self.stays_real and is_real(base) and base.real < 0:
             raise NotReal
-        self.work.spend(4 * self.cost)
+        is_square_root = isinstance(exponent, Fraction) and exponent.denominator == 2
+        self.work.spend(4 * self.cost if is_square_root else self.cost_of_function)
         return self.snapped(self.mp.power(self.number(base), self.number(exponent)))
 
     def whole_power(self, base, exponent: int):
@@ -218,7 +220,7 @@ class Values:
             exact = self.of_fractions(name, values)
             if exact is not None:
                 return exact
-        self.work.spend(8 * self.cost)
+        self.work.spend(self.cost_of_function)
         values = [self.number(value) for value in values]
         if name in ("ln", "log"):
             return self.logarithm(name, values)
@@ -265,7 +267,7 @@ class Values:
     def of_gamma(self, function, values: list):
         if any(abs(value) > 1_000 or not is_real(value) for value in values):
             raise Undefined
-        self.work.spend(100 * self.cost)
+        self.work.spend(12 * self.cost_of_function)
         try:
             return self.snapped(function(*values))
         except ValueError:

@@ -53,14 +53,14 @@ def load_problems(
     if limit is not None and limit < 1:
         raise UserError(f"limit is {limit}; at least one problem is needed")
     if data_path is not None:
-        return read_problems(data_path, limit)
+        return read_problems(data_path, limit, published=name in DATA_SETS)
     if name in TINY_SETS:
         split, size = TINY_SETS[name]
         return [_drawn(split, index) for index in range(min(size, limit or size))]
     if name == GUESS:
         return guess_problems()[:limit]
     if name in DATA_SETS:
-        return read_problems(download_data(name), limit)
+        return read_problems(download_data(name), limit, published=True)
     if Path(name).suffix not in FILES and not Path(name).is_file():
         known = [*PROBLEM_SETS, "a .json, .jsonl or .csv file"]
         raise unknown_name("problem set", name, known)
@@ -80,17 +80,22 @@ def download_data(name: str, path: str | Path | None = None) -> Path:
     return downloads.download_data(name, path)
 
 
-def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
-    """The problems of a file, or a UserError that names the bad line."""
-    problems = list(islice(problems_in(Path(path)), limit))
+def read_problems(
+    path: str | Path, limit: int | None = None, published: bool = False
+) -> list[Problem]:
+    """The problems of a file, or a UserError that names the bad line. An empty answer is an error
+    in your own file; a published set omits such rows, because MATH has two of them."""
+    problems = list(islice(problems_in(Path(path), published), limit))
     if not problems:
         raise UserError(f"{path} holds no problems")
     return problems
 
 
-def problems_in(path: Path) -> Iterator[Problem]:
+def problems_in(path: Path, published: bool = False) -> Iterator[Problem]:
     """The same, one at a time."""
     for number, (where, row) in enumerate(file_rows(path)):
+        if published and isinstance(row, dict) and row.get("answer") == "":
+            continue
         try:
             yield as_problem(row, f"{path.stem}/{number}", f"{path}, {where}")
         except ValueError as error:

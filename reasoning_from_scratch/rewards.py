@@ -102,7 +102,12 @@ def parse_weights(reward_parts: Sequence[str]) -> dict[str, float]:
     """("correct=1", "format=0.1") -> {"correct": 1.0, "format": 0.1}."""
     if not reward_parts:
         raise UserError("no reward part: at least correct=1 is needed")
-    return dict(_parse_weight(text) for text in reward_parts)
+    weights: dict[str, float] = {}
+    for name, weight in map(_parse_weight, reward_parts):
+        if name in weights:
+            raise UserError(f"reward part {name} has two weights: drop one of them")
+        weights[name] = weight
+    return weights
 
 
 def _parse_weight(text: str) -> tuple[str, float]:

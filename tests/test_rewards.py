@@ -167,3 +167,5 @@ def test_weights_from_the_command_line():
             parse_weights((text,))
     with pytest.raises(UserError, match="at least correct=1"):
         parse_weights(())
+    with pytest.raises(UserError, match="format has two weights"):
+        parse_weights(("correct=1", "format=0.1", "format=0.2"))

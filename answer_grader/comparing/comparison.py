@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import combinations
 
 from ..limits import NotReal, Undefined, Unparsed, Work
 from ..reading.statements import Answer
@@ -128,12 +129,17 @@ class Comparison:
         return is_ratio_too(clock) and self.ratio_and_value(as_ratio(clock), value)
 
     def ratios(self, a: Ratio, b: Ratio) -> bool:
-        """3:4 and 6:8: proportional."""
-        if len(a.items) != len(b.items):
+        """3:4 and 6:8: proportional. 0:0 would be proportional to every ratio, and is none."""
+        if len(a.items) != len(b.items) or self.all_zero(a) or self.all_zero(b):
             return False
-        first, other_first = a.items[0], b.items[0]
-        pairs = zip(a.items[1:], b.items[1:], strict=True)
-        return all(self.equal(Mul((first, y)), Mul((x, other_first))) for x, y in pairs)
+        pairs = zip(a.items, b.items, strict=True)
+        return all(
+            self.equal(Mul((x, other_y)), Mul((y, other_x)))
+            for (x, other_x), (y, other_y) in combinations(pairs, 2)
+        )
+
+    def all_zero(self, ratio: Ratio) -> bool:
+        return all(self.equal(item, Num(Fraction(0))) for item in ratio.items)
 
     def ratio_and_value(self, ratio: Ratio, value: Value) -> bool:
         """3:4 and 3/4; a whole number is no ratio."""

@@ -3,7 +3,8 @@
 import re
 from typing import NamedTuple
 
-LABELLED = re.compile(r"(?:\(([A-Ja-j])\)|([A-Ja-j])(?:[.)]|:(?=\s)))\s*(\S.*)?", re.DOTALL)
+LABEL = r"(?:\(([A-Ja-j])\)|([A-Ja-j])(?:[.)]|:(?=\s)))"
+LABELLED = re.compile(LABEL + r"\s*(\S.*)?", re.DOTALL)
 BARE = re.compile(r"\(?([A-J])[).]?")
 SEPARATOR = re.compile(r"[,;/&+*^=<>-]|and\b|or\b|\\(?:cdot|times|pm|cup)")
 # What makes the text of a choice none: the letter of another, or a remark on the choice.
@@ -11,7 +12,9 @@ ANOTHER = re.compile(
     r"\([A-Ja-j]\)|(?<![A-Za-z\\])[A-J](?:[.)]|\s*$)"
     r"|^(?:is|does|if|but|unless|except|instead|rather|otherwise)(?:n't)?\b"
 )
-STYLES = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|textit|boldsymbol)(?![A-Za-z])|[{}$~]")
+STYLE = r"\\(?:text|textbf|textrm|mathrm|mathbf|textit|boldsymbol)(?![A-Za-z])|[{}$~]"
+STYLES = re.compile(STYLE)
+BEGINNING = re.compile(rf"(?:{STYLE}|\s)*{LABEL}")
 
 
 class Choice(NamedTuple):
@@ -27,7 +30,17 @@ def labelled_choice(answer: str) -> Choice | None:
     rest = match[3]
     if rest and (SEPARATOR.match(rest) or ANOTHER.search(rest)):
         return None
-    return Choice(match[1] or match[2], rest)
+    return Choice(match[1] or match[2], behind_label(answer) if rest else None)
+
+
+def behind_label(answer: str) -> str:
+    """The \\frac{1}{2} of \\textbf{(B)} \\frac{1}{2}: without a brace that was opened before it."""
+    kept, depth = "", 0
+    for char in answer[BEGINNING.match(answer).end() :]:
+        depth += (char == "{") - (char == "}")
+        kept += char if depth >= 0 else ""
+        depth = max(depth, 0)
+    return kept.strip("$~ \n\t")
 
 
 def bare_choice(answer: str) -> str | None:

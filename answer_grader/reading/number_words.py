@@ -32,7 +32,10 @@ def number_from_words(phrase: str) -> int | None:
     total, group, seen = 0, 0, False
     for word in re.split(r"[\s-]+", phrase.strip().lower()):
         if word in NUMBER_WORDS:
-            group, seen = group + NUMBER_WORDS[word], True
+            value, before = NUMBER_WORDS[word], group % 100
+            if before and not (0 < value < 10 and before in range(20, 100, 10)):
+                return None  # "one two" is not 3
+            group, seen = group + value, True
         elif word == "hundred" and 0 < group < 10:
             group *= 100
         elif word in SCALES and word != "hundred" and group:

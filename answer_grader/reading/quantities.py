@@ -61,12 +61,13 @@ def clock(c: Cursor) -> TimeOfDay | None:
     hour, minute = c.tokens[c.at - 1], c.peek()
     if hour.kind != "num" or minute.kind != "num" or c.peek(2).value == ":":
         return None
-    if not (hour.value.isdigit() and minute.value.isdigit() and len(minute.value) == 2):
+    minutes = minute.value.rstrip(".")  # a full stop may follow
+    if not (hour.value.isdigit() and minutes.isdigit() and len(minutes) == 2):
         return None
-    if len(hour.value) > 2 or int(hour.value) > 24 or int(minute.value) > 59:
+    if len(hour.value) > 2 or int(hour.value) > 24 or int(minutes) > 59:
         return None
     c.at += 2
-    return TimeOfDay(int(hour.value), int(minute.value), half_of_day(c))
+    return TimeOfDay(int(hour.value), int(minutes), half_of_day(c))
 
 
 def half_of_day(c: Cursor) -> str | None:

@@ -14,7 +14,7 @@ from .quantities import CURRENCY_WORDS, quantity, ratio, ratio_sign
 from .tokens import END, Cursor, Rules, Token
 from .trees import Const, Neg, Node, Num, Quantity, Relation, SetOperation, Several, Sym, Words
 from .units import UnitList, check_label, number_prefix
-from .words import AROUND_NUMBER_SETS, NUMBER_SETS, OBJECTS, phrase_key
+from .words import AROUND_NUMBER_SETS, BEFORE_VALUES, NUMBER_SETS, OBJECTS, phrase_key
 
 RELATIONS = ("=", "<", ">", "≤", "≥", "≠", "≈", "∈", "≡")
 SEPARATORS = (",", ";", "and", "or", r"\\", "⇒")
@@ -132,7 +132,9 @@ def words(c: Cursor) -> Node | None:
     text = c.take().value
     if c.token is END or c.sees(*AFTER_WORDS):
         return meaning_of(text)
-    if c.token.kind == "text" or c.sees("%", "/", "^", "-"):
+    if c.token.kind == "text" or c.sees("%", "/", "^"):
+        raise Unparsed
+    if c.sees("-") and text.split()[-1].lower() not in BEFORE_VALUES:
         raise Unparsed
     value, rest = number_prefix(text)
     if value is not None:

@@ -52,6 +52,7 @@ CHANGES_MEANING = set(
 # A label is dropped where it ends with one of these: "the answer is", "there are".
 BEFORE_VALUES = set("is are equals be answer ans get gives equal have has was total".split())
 REMARKS = {"is", "are", "answer", "total", "exactly", "only", "result", "final", "value", "ans"}
+WORD = re.compile(r"(?:(?<!\w)-(?=[0-9]))?[^\W_]+")
 ORDINAL = re.compile(r"([0-9])(?:st|nd|rd|th)\b")
 ROMAN = set("ii iii iv vi vii viii ix II III IV VI VII VIII IX".split())
 # Words of two and three letters are products but for these.
@@ -93,9 +94,10 @@ def in_order(run: str) -> bool:
 
 
 def phrase_key(phrase: str) -> str:
-    """The form in which two phrases are compared: no case, punctuation, hyphens or article."""
-    plain = ORDINAL.sub(r"\1", phrase.lower().replace("'", ""))
-    words = re.findall(r"[^\W_]+", plain)
+    """The form in which two phrases are compared: no case, punctuation, hyphens or article. The
+    sign of a number stays."""
+    plain = ORDINAL.sub(r"\1", phrase.lower().replace("'", "").replace("−", "-"))
+    words = WORD.findall(plain)
     while len(words) > 1 and len(words[1]) > 1 and words[0] in ("a", "an", "the", "on"):
         words = words[1:]
     if any(word in MONTHS for word in words):

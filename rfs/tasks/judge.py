@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from reasoning_from_scratch.config import Rewards
 from reasoning_from_scratch.errors import unknown_name
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.rollouts import Judge, grader
 from reasoning_from_scratch.sampling import Rollout
+from rfs.tasks.foreign import Unfit
 from rfs.tasks.own_task import Verifier, function_from_file
 from rfs.tasks.problem_sets import SOURCES
 
@@ -21,6 +23,18 @@ def verifier_of(problem: Problem, named: Verifier | None = None) -> Verifier | N
     if problem.rules not in RULES:
         raise unknown_name("set with rules of its own", problem.rules, RULES)
     return RULES[problem.rules]
+
+
+def reward_by_set(text: str, problem: Problem) -> float:
+    """The reward by the rules of the problem's set, if it has some, or by the grader. Raises Unfit
+    if the rules fail."""
+    verifier = verifier_of(problem)
+    if verifier is None:
+        return correctness(text, problem.answer)
+    reward, failure = verifier(text, problem)
+    if failure:
+        raise Unfit(failure)
+    return reward
 
 
 def named_verifier(name: str | None) -> Verifier | None:

@@ -129,6 +129,7 @@ def run_file(path: str):
         sys.path.append(folder)
     spec = importlib.util.spec_from_file_location(f"own_{Path(path).stem}", path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks there for the names in its annotations
     try:
         spec.loader.exec_module(module)
     except KeyboardInterrupt:

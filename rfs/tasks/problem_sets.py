@@ -50,7 +50,7 @@ class ChapterSet(Source):
 
     def check(self) -> None:
         if self.data_path is not None:
-            read_problems(self.data_path, TRIED)
+            self.problems(TRIED)
 
     def held_out(self) -> str:
         return HELD_OUT.get(self.name, super().held_out())

@@ -133,6 +133,14 @@ def test_against_texts_like_themselves():
     assert slow == []
 
 
+def test_long_numbers_are_cheap_beside_functions():
+    """A function of many digits costs much more than a sum."""
+    truths = (r"\binom{m}{2}", "(m-1)!", r"\ln m+\sin m+\arctan m", r"\sqrt[7]{2}+e^{m}")
+    pairs = [("7" * digits, truth) for digits in (400, 800, 1_400) for truth in truths]
+    pairs += [("6.02*10^23" * 25, "3x^2+2x+7")]
+    assert [pair for pair in pairs if cpu_seconds(answer_verdict, *pair) > SECONDS] == []
+
+
 def test_nothing_is_printed_run_or_evaluated(capfd, tmp_path, monkeypatch):
     """Nor does anything call eval, exec or sympy's parsers."""
     evaluated = []

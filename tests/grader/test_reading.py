@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from answer_grader import extract_final_candidate, get_last_boxed
+from answer_grader import extract_final_candidate, get_last_boxed, grade_answer
 from answer_grader.limits import Unparsed
 from answer_grader.reading import trees
 from answer_grader.reading.choices import Choice, bare_choice, labelled_choice
@@ -41,6 +41,7 @@ def test_the_last_box():
 def test_final_candidate_and_its_fallbacks():
     assert extract_final_candidate(r"x \boxed{42} 7") == "42"
     assert extract_final_candidate("first 3, then -1,234.5 apples") == "-1,234.5"
+    assert grade_answer(extract_final_candidate("so it is −5."), "-5")
     assert extract_final_candidate("none here") == "none here"
     assert extract_final_candidate("none here", fallback="number_only") == ""
     assert extract_final_candidate("a 5", fallback="number_only") == "5"

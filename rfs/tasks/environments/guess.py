@@ -16,7 +16,7 @@ class Guess:
 
     def __init__(self, problem: Problem) -> None:
         self.number, self.most = int(problem.answer), largest(problem)
-        self.best = self.most.bit_length() - 1 or 1  # as many guesses as a plan needs
+        self.best = (self.most - 1).bit_length() or 1  # as many guesses as a plan needs
         self.guesses, self.found, self.legal = 0, False, True
 
     def reply(self, turn: str) -> str | None:

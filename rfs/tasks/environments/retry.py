@@ -1,7 +1,7 @@
 """A second try: an incorrect answer may be corrected once."""
 
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.rewards import correctness
+from rfs.tasks.judge import reward_by_set
 
 TRY_AGAIN = "That is wrong. Try again."
 
@@ -10,12 +10,12 @@ class Retry:
     """Says once that an answer is wrong. The last answer is rewarded."""
 
     def __init__(self, problem: Problem) -> None:
-        self.answer = problem.answer
+        self.problem = problem
         self.right: list[float] = []
 
     def reply(self, turn: str) -> str | None:
-        self.right.append(correctness(turn, self.answer))
-        return TRY_AGAIN if self.right == [0.0] else None
+        self.right.append(reward_by_set(turn, self.problem))
+        return TRY_AGAIN if len(self.right) == 1 and self.right[0] < 1 else None
 
     def rewards(self) -> dict[str, float]:
         """`correct`: the last answer; `first_try`: the first."""

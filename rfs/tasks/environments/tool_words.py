@@ -145,8 +145,8 @@ def misfit(given: Mapping[str, Any], tool: Mapping) -> str:
 
 def fits(value: Any, schema: Mapping) -> bool:
     """Whether a value out of JSON is of the type that a schema asks for."""
-    if value is None:
-        return schema.get("nullable", False) or schema.get("type", "null") == "null"
+    if value is None and schema.get("nullable"):
+        return True
     if "anyOf" in schema:
         return any(fits(value, one) for one in schema["anyOf"])
     if "enum" in schema:

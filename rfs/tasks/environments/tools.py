@@ -24,7 +24,6 @@ from typing import Any
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem, problem_prompt
-from reasoning_from_scratch.rewards import correctness
 from rfs.tasks.environments.tool_words import in_plain_words, misfit, schema
 from rfs.tasks.foreign import (
     Unfit,
@@ -33,7 +32,7 @@ from rfs.tasks.foreign import (
     error_in_words,
     in_words,
 )
-from rfs.tasks.judge import verifier_of
+from rfs.tasks.judge import reward_by_set
 
 CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
@@ -152,12 +151,8 @@ class ToolUser:
         turn, by the rules of the problem's set, if it has some, or by the grader."""
         if self.users.pays:
             correct = as_number(waited(self.object.get_reward()))
-        elif verifier := verifier_of(self.problem):
-            correct, failure = verifier(self.last, self.problem)
-            if failure:
-                raise Unfit(failure)
         else:
-            correct = correctness(self.last, self.problem.answer)
+            correct = reward_by_set(self.last, self.problem)
         self.users.free.append(self.object)
         return {"correct": correct}
 

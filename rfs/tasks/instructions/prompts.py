@@ -27,6 +27,7 @@ from .constraints import CONSTRAINTS, lower_words
 SETS = ("instructions", "instructions@held-out", "instructions@new-constraints")
 SIZES = {"instructions": 2_000}  # problems, where no limit is given
 HELD_OUT_SIZE = 200
+MOST = 20_000  # problems, whatever the limit: a set has only so many different ones
 
 FORMS = (
     "Write something short about {}.",
@@ -160,7 +161,8 @@ class Instructions(Source):
         if self.name not in SETS:
             raise unknown_name("problem set", self.name, SETS)
         by_text: dict[str, Problem] = {}
-        size, places = limit or SIZES.get(self.name, HELD_OUT_SIZE), count()
+        size = min(limit or SIZES.get(self.name, HELD_OUT_SIZE), MOST)
+        places = count()
         while len(by_text) < size:
             problem = drawn(self.name, next(places))
             if possible(problem):

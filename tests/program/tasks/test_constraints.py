@@ -9,6 +9,7 @@ from rfs.tasks.instructions import score
 from rfs.tasks.instructions.constraints import CONSTRAINTS
 from rfs.tasks.instructions.prompts import (
     HELD_OUT_TOPICS,
+    MOST,
     SETS,
     TOPICS,
     is_answer,
@@ -163,3 +164,7 @@ def test_both_constraints_count():
     problem = Problem("p", "...", "", facts=json.dumps({"topic": "rain", "constraints": asked}))
     texts = ["will the rain come again?", "Will the rain come again?", "the rain will come again."]
     assert [score(text, problem) for text in texts] == [1.0, 0.0, 0.0]
+
+
+def test_a_limit_beyond_all_different_problems_ends():
+    assert len(load_problems("instructions@new-constraints", limit=10**9)) == MOST

@@ -10,6 +10,7 @@ from small_model import small_model
 from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Partner, Rollout, Sampling, generate
 from reasoning_from_scratch.text import read_lines
@@ -17,6 +18,7 @@ from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
 from rfs.config import RunConfig, replaced
 from rfs.run.options import resolved, resumed_config
 from rfs.tasks.environments.conversation import Conversation, environment_of
+from rfs.tasks.environments.retry import TRY_AGAIN
 
 # ---- the gradient, by enumeration
 
@@ -258,3 +260,15 @@ def test_a_plain_problem_is_the_environment_that_never_replies(tokenizer):
         for a, b in zip(one.rollouts, other.rollouts, strict=True):
             assert a.response_ids == b.response_ids and a.logprobs == b.logprobs
             assert a.finished == b.finished and b.forced == []
+
+
+def test_a_second_try_is_judged_by_the_rules_of_the_set():
+    facts = {"topic": "a tree", "constraints": [["starts_with", "Many"]]}
+    text = 'Describe a tree briefly. Begin with the word "Many".'
+    problem = Problem("1", text, "", rules="instructions", facts=json.dumps(facts))
+    wrong, right = "A tree has green leaves.", "Many trees lose their leaves."
+    retry = environment_of("retry")
+    once, twice = retry(problem), retry(problem)
+    assert once.reply(right) is None and once.rewards() == {"correct": 1.0, "first_try": 1.0}
+    assert twice.reply(wrong) == TRY_AGAIN and twice.reply(right) is None
+    assert twice.rewards() == {"correct": 1.0, "first_try": 0.0}

@@ -25,6 +25,13 @@ def test_what_is_no_number_from_1_to_64_ends_the_game(turn):
     assert paid == {"correct": 0.0, "speed": 0.0, "legal": 0.0}
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 8, 9, 63, 64, 65, 100, 127, 128])
+def test_a_plan_finds_all_numbers_but_one_in_time(most):
+    best = Guess(guess_problem(1, most)).best
+    assert 2**best - 1 >= most - 1  # a plan finds so many with at most that many guesses
+    assert best == 1 or 2 ** (best - 1) - 1 < most - 1
+
+
 @pytest.mark.parametrize(
     "guesses, correct, speed", [(1, 1.0, 1.0), (6, 1.0, 7 / 12), (7, 0.0, 0.5)]
 )

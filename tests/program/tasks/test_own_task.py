@@ -31,6 +31,26 @@ def write(folder, text, name="task.py"):
 # ---- problems
 
 
+def test_a_file_may_define_dataclasses(tmp_path):
+    """With annotations as text, a dataclass looks for its module in sys.modules."""
+    path = write(
+        tmp_path,
+        """
+from __future__ import annotations
+from dataclasses import asdict, dataclass
+
+@dataclass
+class Sum:
+    problem: str
+    answer: int
+
+def problems():
+    return [asdict(Sum(f"{n} + {n}?", 2 * n)) for n in (1, 2)]
+""",
+    )
+    assert [p.answer for p in load_problems(f"{path}:problems")] == ["2", "4"]
+
+
 def test_rows_and_problems_are_both_taken_and_an_endless_generator_ends(tmp_path):
     path = write(
         tmp_path,

@@ -107,6 +107,19 @@ def test_a_named_set_is_the_file_here_unless_another_is_given(tmp_path, monkeypa
     assert len(list(tmp_path.iterdir())) == 2  # nothing was downloaded
 
 
+def test_two_problems_of_math_have_no_answer(tmp_path, monkeypatch):
+    """Its rows 7115 and 7117 of number theory: the set can be used, without them."""
+    monkeypatch.chdir(tmp_path)
+    path = write_lines(tmp_path / "math_train.json", [MATH_ROW, MATH_ROW | {"answer": ""}] * 2)
+    for data_path in (None, path):
+        problems = load_problems("math-train", data_path=data_path)
+        assert [problem.answer for problem in problems] == ["2", "2"]
+        source_of("math-train", data_path).check()
+    assert load_problems("math-train", limit=2)[1].where.endswith("line 3)")
+    with pytest.raises(UserError, match="line 2: the field 'answer'"):
+        load_problems(str(path))
+
+
 @pytest.mark.parametrize("name, nearest", [("gsm8", "gsm8k"), ("Tiny", "tiny")])
 def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
     with pytest.raises(UserError, match=f"did you mean '{nearest}'"):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from typing import Literal
 
 import pytest
 import torch
@@ -284,6 +285,17 @@ def test_hints_that_say_little_and_arguments_without_names():
     kinds = {name: one["type"] for name, one in parameters["properties"].items()}
     assert kinds == {"numbers": "array", "rates": "object", "one": "array"}
     assert parameters["required"] == list(kinds)
+
+
+def test_null_fits_where_a_hint_allows_none():
+    def pay(how: Literal["cash", None], change: int | None, to: str | list[str], note: str) -> str:
+        """Pays."""
+
+    tool = tool_words.schema(pay, "pay")
+    right = {"how": None, "change": None, "to": "me", "note": ""}
+    assert tool_words.misfit(right, tool) == ""
+    for name in ("to", "note"):
+        assert f"{name} is to be" in tool_words.misfit(right | {name: None}, tool)
 
 
 def test_without_a_template_the_tools_stand_before_the_question(shop, tiny_tokenizer_file):
