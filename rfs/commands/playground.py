@@ -240,12 +240,14 @@ def problem_rows(name: str, limit: int | None = None) -> list[list[str]]:
 
 def recipe_rows() -> dict[str, dict]:
     """What the page needs of each recipe. Those with a KL term or with an advantage for each part
-    of the reward are omitted: on one group, at its first pass, a KL term is 0 anyway. So is the
-    one that learns solutions, since the page samples."""
+    of the reward are omitted: on one group, at its first pass, a KL term is 0 anyway. So are the
+    one that learns solutions, since the page samples, and the one that trains on a part of each
+    group, since the page trains on all of it."""
     rows = {}
     for name, recipe in RECIPES.items():
         config = configure(name, model="tiny-base", max_new_tokens=ANSWER_TOKENS)
-        if config.kl == "none" and not (config.advantage_per_part or config.is_supervised):
+        other = config.advantage_per_part or config.is_supervised or config.train_rollouts
+        if config.kl == "none" and not other:
             values = {key: getattr(config, key) for key in LOSS}
             values["length_constant"] = config.length_constant or ANSWER_TOKENS
             rows[name] = values | {"about": recipe.about}

@@ -22,6 +22,7 @@ from reasoning_from_scratch.files.weights import shipped_checkpoint
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator
 from reasoning_from_scratch.problems import problem_prompt, render_prompt
+from reasoning_from_scratch.recipes import RECIPES as RECIPE_TABLE
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
 from reasoning_from_scratch.text import percent
@@ -32,9 +33,11 @@ from rfs.commands.cli import main
 from rfs.commands.playground import (
     ANSWER_TOKENS,
     GAME,
+    LOSS,
     PAGE_BITS,
     PlaygroundOptions,
     playground,
+    recipe_rows,
 )
 from rfs.engine import FAST
 from rfs.evaluation.evaluate import evaluate
@@ -185,6 +188,15 @@ def test_a_recipe_that_the_page_cannot_compute_is_left_out(page):
     assert page.run(f"computed({json.dumps(known)})")
     for part in known:
         assert not page.run(f"computed({json.dumps(known | {part: 'of-tomorrow'})})")
+
+
+def test_a_recipe_on_the_page_changes_nothing_that_the_page_does_not_compute():
+    # The page trains with the weights that drew the answers, so a weight for their gap is 1.
+    without_effect = {"truncate_importance", "mask_importance", "importance_level"}
+    known = {*LOSS, "active_sampling"} | without_effect  # the page says that it omits the second
+    known |= {"logprob_temperature", "keep_sampling_mask"}  # ch06's: as train_temperature says
+    for name in recipe_rows():
+        assert set(RECIPE_TABLE[name].changes) <= known, name
 
 
 @pytest.mark.parametrize("number, recipe", list(enumerate(RECIPES)))
