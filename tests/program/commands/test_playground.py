@@ -14,14 +14,20 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser, as_a_page_has_it
+from small_model import FAMILIES, small_model
 from toy import score_parts
 
 from reasoning_from_scratch.advantages import advantages
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.weights import shipped_checkpoint
+from reasoning_from_scratch.files.weights import save_hf_folder, shipped_checkpoint
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator
-from reasoning_from_scratch.problems import problem_prompt, render_prompt
+from reasoning_from_scratch.problems import (
+    asked_by,
+    problem_prompt,
+    remember_prompt,
+    render_prompt,
+)
 from reasoning_from_scratch.recipes import RECIPES as RECIPE_TABLE
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
@@ -35,7 +41,9 @@ from rfs.commands.playground import (
     GAME,
     LOSS,
     PAGE_BITS,
+    Entry,
     PlaygroundOptions,
+    packed,
     playground,
     recipe_rows,
 )
@@ -589,3 +597,29 @@ def test_what_the_page_cannot_hold_is_refused_with_a_sentence(tmp_path):
         with pytest.raises(UserError, match=says):
             playground(replace(options, out=str(out)))
     assert not out.exists()
+
+
+def saved(folder: Path, model, tokenizer) -> Entry:
+    save_hf_folder(model, tokenizer, folder)
+    return Entry(folder.name, None, str(folder))
+
+
+@pytest.mark.parametrize("kind", ["book", "question", "chat"])
+def test_a_model_is_asked_as_it_was_in_training(tmp_path, kind):
+    model, tokenizer = load_model_and_tokenizer("tiny-base")
+    remember_prompt(tokenizer, kind, load_problems("tiny", limit=1))
+    expected = asked_by(tokenizer).read_by(tokenizer, "What is 6 * 7?")
+    data, _ = packed([saved(tmp_path / "mine", model, tokenizer)])
+    assert "What is 6 * 7?".join(data["models"][0]["prompt"]) == expected
+
+
+def test_a_model_that_the_page_cannot_compute_or_stop_is_refused(tmp_path):
+    model, tokenizer = load_model_and_tokenizer("tiny-base")
+    for family, differs in FAMILIES.items():
+        other = small_model(vocab_size=model.cfg["vocab_size"], **differs)
+        with pytest.raises(UserError, match=f"{family} is not a Qwen3"):
+            packed([saved(tmp_path / family, other, tokenizer)])
+    tokenizer.end_answers_at("Question:")
+    remember_prompt(tokenizer, "book", load_problems("tiny", limit=1))
+    with pytest.raises(UserError, match="mine was trained with --stop 'Question:'"):
+        packed([saved(tmp_path / "mine", model, tokenizer)])
