@@ -133,6 +133,7 @@ class _ShownRollout:
     right: bool | None
     rollout: Any
     parts: list[tuple[str, float]]
+    advantage: float  # the mean over its tokens
     push: str  # what the update does to this answer
     shaded: ShadedText | None
     text: str
@@ -198,21 +199,32 @@ def _shown_rollout(number: int, rollout, shader: Shader, training: bool) -> _Sho
         shaded = shader.shade(
             rollout.response_ids, rollout.logprobs, rollout.entropies, rollout.forced
         )
+    advantages = _token_advantages(rollout)
     return _ShownRollout(
         number,
         is_right(rollout),
         rollout,
         list(rollout.rewards.items()),
-        _push(rollout.advantage) if training else "",
+        sum(advantages) / len(advantages),
+        _push(advantages) if training else "",
         shaded,
         "" if shaded else shorten(rollout.text, SHOWN_CHARACTERS),
     )
 
 
-def _push(advantage: float) -> str:
-    if advantage > 0:
+def _token_advantages(rollout) -> list[float]:
+    """With a KL term in the reward each sampled token has its own, else all have the answer's."""
+    if rollout.token_advantages is None:
+        return [rollout.advantage]
+    return rollout.of_sampled(rollout.token_advantages.tolist()) or [rollout.advantage]
+
+
+def _push(advantages: list[float]) -> str:
+    if min(advantages) < 0 < max(advantages):
+        return "on average, ↕ some tokens made more likely, others less"
+    if max(advantages) > 0:
         return "↑ made more likely"
-    return "↓ made less likely" if advantage < 0 else "no push"
+    return "↓ made less likely" if min(advantages) < 0 else "no push"
 
 
 def _mixed(group) -> bool:

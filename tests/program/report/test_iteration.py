@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import torch
 from report_groups import ByteTokenizer, make_groups, make_rollout
 
 from reasoning_from_scratch.problems import Problem
@@ -64,6 +65,22 @@ def test_the_page_says_everything_about_a_rollout(tmp_path):
     boxes = [attrs for tag, attrs, _ in page.elements if attrs.get("class") == "text ended"]
     assert len(boxes[0]["data-logprobs"].split()) == len(boxes[0]["data-entropies"].split()) == 10
     assert boxes[0]["tabindex"] == "0"
+
+
+def test_a_kl_term_in_the_reward_pushes_what_the_reward_does_not(tmp_path):
+    """Each token has its own advantage, and that of the whole answer is 0, as in distill."""
+    pushes = {
+        "advantage +0.100 on average, ↕ some tokens made more likely": [-0.1, 0.2, 0.2],
+        "advantage −0.100 ↓ made less likely": [-0.1, -0.1, -0.1],
+        "advantage 0 no push": [0.0, 0.0, 0.0],
+    }
+    rollouts = [make_rollout(SUM, "55") for _ in pushes]
+    for rollout, advantages in zip(rollouts, pushes.values(), strict=True):
+        rollout.token_advantages = torch.tensor(advantages)
+    write_iteration(tmp_path, "train", 0, [Group(SUM, rollouts)], ByteTokenizer())
+    page = Page((tmp_path / "train_iteration_000000.html").read_text("utf-8"))
+    for said, push in zip(page.texts("p", "chips"), pushes, strict=True):
+        assert push in re.sub(r"\s+", " ", said)
 
 
 def test_groups_with_a_signal_are_written_before_others(tmp_path):
