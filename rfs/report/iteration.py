@@ -168,6 +168,7 @@ def iteration_page(
         split=split,
         when=when(split, iteration),
         training=training,
+        worked=training and _worked(groups),
         iteration=iteration,
         previous=None if before is None else page_and_name(split, before),
         following=link_onward(split, after),
@@ -195,7 +196,7 @@ def _shown_group(group, shader: Shader, training: bool) -> dict:
 
 def _shown_rollout(number: int, rollout, shader: Shader, training: bool) -> _ShownRollout:
     shaded = None
-    if len(rollout.logprobs) == len(rollout.response_ids) > 0:
+    if len(rollout.logprobs) == len(rollout.entropies) == len(rollout.response_ids) > 0:
         shaded = shader.shade(
             rollout.response_ids, rollout.logprobs, rollout.entropies, rollout.forced
         )
@@ -210,6 +211,12 @@ def _shown_rollout(number: int, rollout, shader: Shader, training: bool) -> _Sho
         shaded,
         "" if shaded else shorten(rollout.text, SHOWN_CHARACTERS),
     )
+
+
+def _worked(groups: Sequence[Group]) -> bool:
+    """Whether they are worked solutions: nobody sampled those, so they have no entropies."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    return bool(rollouts) and not any(rollout.entropies for rollout in rollouts)
 
 
 def _token_advantages(rollout) -> list[float]:

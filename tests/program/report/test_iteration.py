@@ -6,9 +6,10 @@ import re
 import pytest
 import torch
 from report_groups import ByteTokenizer, make_groups, make_rollout
+from toy import toy_tokenizer
 
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.rollouts import Group, worked_rollout
 from rfs.report import write_iteration
 from rfs.report.iteration import safe_name
 from tests.program.report.written import Page, summaries
@@ -81,6 +82,19 @@ def test_a_kl_term_in_the_reward_pushes_what_the_reward_does_not(tmp_path):
     page = Page((tmp_path / "train_iteration_000000.html").read_text("utf-8"))
     for said, push in zip(page.texts("p", "chips"), pushes, strict=True):
         assert push in re.sub(r"\s+", " ", said)
+
+
+def test_a_worked_solution_is_not_shown_as_something_that_the_model_wrote(tmp_path):
+    """The log-probabilities recorded in it are zeros: the page gave each token 100.0%."""
+    problem = Problem("sum/0", "What is 2 + 3?", "5", solution="2 + 3 = 5\n\\boxed{5}")
+    worked = Group(problem, [worked_rollout(problem, toy_tokenizer(tmp_path))])
+    write_iteration(tmp_path / "run", "train", 0, [worked], ByteTokenizer())
+    page = Page((tmp_path / "run" / "train_iteration_000000.html").read_text("utf-8"))
+    assert page.texts("div", "text") == [worked.rollouts[0].text]
+    assert not any("data-logprobs" in attrs for _, attrs, _ in page.elements)
+    assert not page.texts("p", "legend")
+    (about,) = page.texts("h1")
+    assert "worked solutions" in about and "wrote" not in about
 
 
 def test_groups_with_a_signal_are_written_before_others(tmp_path):

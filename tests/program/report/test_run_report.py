@@ -1,5 +1,6 @@
 """report.html, the probes behind its slider, and the command."""
 
+import json
 import re
 import webbrowser
 
@@ -8,6 +9,7 @@ import pytest
 from reasoning_from_scratch.errors import UserError
 from rfs.commands.cli import main
 from rfs.report import write_run_report
+from tests.program.report.written import Page, metrics_line
 
 
 def test_a_folder_without_a_run_is_a_user_error(tmp_path, capsys):
@@ -34,6 +36,18 @@ def test_the_report_shows_all_of_it(run):
     links = set(re.findall(r'href="([^"#]+)"', html)) - {"data:,"}
     assert "train_iteration_000003.html" in links and "eval_test_iteration_000004.html" in links
     assert all((run / link).is_file() for link in links)
+
+
+def test_a_run_on_worked_solutions_shows_none_of_them_as_an_answer(run):
+    """All of them are correct, and say nothing about the model."""
+    (run / "config.json").write_text(json.dumps({"objective": "cross_entropy"}))
+    lines = [metrics_line(step, **{"optim/loss": 2 - step / 4}) for step in range(4)]
+    (run / "metrics.jsonl").write_text("".join(lines))
+    page = Page(write_run_report(run).read_text("utf-8"))
+    assert page.texts("dt") == ["accuracy, test (4)", "loss"]
+    headings = [text.strip() for text in page.texts("h2")]
+    assert "What it learned, step by step" in headings
+    assert not {"Styles of answer", "Best and worst answers of the last steps"} & set(headings)
 
 
 def test_the_pages_are_a_table_that_folds(run):
