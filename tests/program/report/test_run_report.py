@@ -68,6 +68,14 @@ def test_the_pages_are_a_table_that_folds(run):
     ]
 
 
+def test_a_table_of_some_of_the_pages_does_not_say_all(run):
+    assert "All 4 in a table" in write_run_report(run).read_text("utf-8")
+    for step in range(10, 410):
+        (run / f"train_iteration_{step:06d}.html").touch()
+    text = write_run_report(run).read_text("utf-8")
+    assert "400 of the 404, evenly spaced, in a table" in text
+
+
 # ---- the command
 
 
