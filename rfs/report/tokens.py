@@ -101,4 +101,4 @@ def _span(text: str, shade: int) -> str:
 
 def _numbers(values: Sequence[float], head: int, tail: int) -> str:
     kept = [*values[:head], *values[len(values) - tail :]]
-    return " ".join([f"{value:.3f}" for value in kept])
+    return " ".join([f"{round(value, 3) + 0.0:.3f}" for value in kept])  # not -0.000

@@ -14,6 +14,11 @@ def test_tokens_are_shaded_by_their_probability():
     assert classes == [None, "s1", "s2", "s3", "s4", "s5", "s6", "s6"]
 
 
+def test_an_entropy_rounded_to_nothing_has_no_sign():
+    shaded = Shader(ByteTokenizer()).shade(list(b"abc"), [-1e-9, -0.0006, 0.0], [-1e-9, 0.25, 0.0])
+    assert (shaded.logprobs, shaded.entropies) == ("0.000 -0.001 0.000", "0.000 0.250 0.000")
+
+
 @pytest.mark.parametrize("text", ["plain", "é", "😀!", "1é2😀3漢", "", "\ufffd"])
 def test_split_characters_appear_at_their_last_token(text):
     texts = TokenTexts(ByteTokenizer()).each(list(text.encode()))
