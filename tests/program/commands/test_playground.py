@@ -330,6 +330,32 @@ def test_the_models_answer_and_those_that_were_trained_are_right(page):
     assert page.run("by_id('speed').textContent").endswith("on one core of this machine.")
 
 
+def test_what_is_typed_while_the_models_answer_is_not_what_they_answered(page):
+    fill(page, **PENS, truth="16")
+    page.run("by_id('ask').click()")
+    fill(page, problem="What is the capital of Fra")
+    page.wait("!by_id('ask').disabled")
+    assert page.run("by_id('answer-state').textContent").startswith("2 of 3 answers correct")
+
+
+def test_an_answer_that_was_stopped_is_not_judged(page):
+    fill(page, **PENS, truth="16")
+    page.run("(by_id('ask').click(), by_id('stop').click())")
+    page.wait("!by_id('ask').disabled")
+    assert page.run("by_id('answer-state').textContent") == "stopped"
+    assert texts(page, "#answers .verdict") == ["stopped"]
+    assert click(page, "ask").startswith("2 of 3 answers correct")
+
+
+def test_while_a_group_is_drawn_nothing_is_shown_of_the_one_before(page):
+    draw_group(page)
+    shown = "['advantages', 'ways'].map((id) => !by_id(id).hidden)"
+    assert page.run(shown) == [True, True]
+    assert page.run(f"(by_id('draw').click(), {shown})") == [False, False]
+    page.wait("!by_id('ask').disabled")
+    assert page.run(shown) == [True, True]
+
+
 def test_what_is_typed_stays_text(page):
     hostile = "<script>window.harm = 1</script><img src=x onerror='window.harm = 1'>"
     fill(page, problem=hostile, truth="1")
