@@ -57,7 +57,7 @@ def write_iteration(
             (folder / nested).parent.mkdir(exist_ok=True)
             _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
     if num_groups_to_log > 0 and around[0] is not None:
-        lead_on(folder, split, around[0], iteration, in_folders)
+        lead_on(folder, split, around[0], iteration)
 
 
 def when(split: str, iteration: int) -> str:
@@ -87,15 +87,15 @@ def link_onward(split: str, step: int | None) -> Markup:
     return Markup(' · <a data-flat href="{}">{} →</a>').format(*page_and_name(split, step))
 
 
-def lead_on(folder: Path, split: str, step: int, following: int, in_folders: bool) -> None:
-    """Gives a page its link to the page that follows it, which was not there yet."""
-    flat, nested = file_stems(split, step)
-    page = folder / f"{flat}.html"
+def lead_on(folder: Path, split: str, step: int, following: int) -> None:
+    """Gives a page its link to the page that follows it, which was not there yet. It may have a
+    second name or none: a run can be resumed with other options."""
+    page, second = (folder / f"{stem}.html" for stem in file_stems(split, step))
     text = page.read_text("utf-8")
     if NO_PAGE_YET in text:
         write_unsynced(page, text.replace(NO_PAGE_YET, link_onward(split, following)))
-        if in_folders:
-            _link(page, folder / f"{nested}.html")
+        if second.exists():
+            _link(page, second)
 
 
 def _worth_showing(groups: Sequence[Group], count: int) -> dict[int, Any]:

@@ -147,3 +147,14 @@ def test_a_page_leads_to_the_one_before_and_to_the_next(tmp_path):
         (before, "← before the first step"),
         (after, "after 4 steps →"),
     ]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_folders_may_be_asked_for_later_and_no_longer(tmp_path, first):
+    """A run is resumed with the option or without it: each page still leads to the next."""
+    for step, in_folders in enumerate((first, not first)):
+        write_iteration(tmp_path, "train", step, make_groups(), ByteTokenizer(), 1, in_folders)
+    assert [(tmp_path / f"iteration_{step:06d}").exists() for step in (0, 1)] == [first, not first]
+    onward = ("train_iteration_000001.html", "step 2 →")
+    for name in ("train_iteration_000000.html", *["iteration_000000/train.html"] * first):
+        assert onward in links_of(tmp_path / name)
