@@ -242,9 +242,12 @@ def _mixed(group) -> bool:
 def _mark(number: int, group) -> _GroupMark:
     rewards = group.rewards
     mean = sum(rewards) / len(rewards) if rewards else 0.0
-    uniform = "good" if mean >= 0.5 else "bad"
+    verdicts = [is_right(rollout) for rollout in group.rollouts]
+    right = sum(verdict is True for verdict in verdicts)
+    # The reward may not count whether an answer is correct, as in distill.
+    good = mean if None in verdicts or not verdicts else right / len(verdicts)
+    uniform = "good" if good >= 0.5 else "bad"
     kind = "mixed" if _mixed(group) else uniform
-    right = sum(1 for rollout in group.rollouts if is_right(rollout))
     return _GroupMark(number, right, len(rewards), mean, kind)
 
 

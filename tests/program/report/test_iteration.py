@@ -97,6 +97,19 @@ def test_a_worked_solution_is_not_shown_as_something_that_the_model_wrote(tmp_pa
     assert "worked solutions" in about and "wrote" not in about
 
 
+@pytest.mark.parametrize("correct, reward, mark", [(1.0, 0.0, "✓ 2/2"), (0.0, 0.5, "✗ 0/2")])
+def test_a_mark_says_whether_answers_are_correct_whatever_their_reward(
+    tmp_path, correct, reward, mark
+):
+    rollouts = [make_rollout(SUM, "5", reward) for _ in range(2)]
+    for rollout in rollouts:
+        rollout.rewards["correct"] = correct
+    write_iteration(tmp_path, "eval/test", 0, [Group(SUM, rollouts)], ByteTokenizer())
+    page = Page((tmp_path / "eval_test_iteration_000000.html").read_text("utf-8"))
+    (shown,) = page.texts("a", "good" if correct else "bad")
+    assert shown == mark
+
+
 def test_groups_with_a_signal_are_written_before_others(tmp_path):
     """In their order and with their numbers, on the page and in the tree."""
     groups = make_groups(6)
