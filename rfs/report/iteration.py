@@ -114,8 +114,10 @@ def file_stems(split: str, iteration: int) -> tuple[str, str]:
 
 
 def safe_name(name: str) -> str:
-    """A file name has at most 255 characters; 100 leave room for the rest of it."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip("._") or "unnamed"
+    """Letters of any language, so that two sets stay two. A file name has at most 255 bytes; 100
+    leave room for the rest of it."""
+    name = re.sub(r"[^\w.-]+", "_", name)
+    return name.encode()[:100].decode(errors="ignore").strip("._") or "unnamed"
 
 
 def _link(source: Path, target: Path) -> None:

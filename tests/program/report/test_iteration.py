@@ -40,6 +40,9 @@ def test_a_step_has_three_files_and_no_folder_unless_it_is_asked_for(tmp_path):
         ("../../etc", "etc"),
         ("%%%", "unnamed"),
         ("x" * 300, "x" * 100),
+        ("задачи.jsonl", "задачи.jsonl"),
+        ("x" * 99 + "数学", "x" * 99),
+        ("\ud83d / \u202e", "unnamed"),
     ],
 )
 def test_evaluation_names_become_file_names(name, safe):
