@@ -432,7 +432,7 @@ def test_maxrl_takes_no_rewards_below_zero(page):
 
 
 def test_a_share_is_shown_as_everywhere(page):
-    shares = [0, 0.0004, 0.0006, 1 / 3, 0.9996, 1]
+    shares = [0, 0.0004, 0.0006, 1 / 3, 0.9996, 1, 1 / 16, 5 / 16, 3 / 16]
     assert page.run(f"{shares}.map(percent)") == [percent(share) for share in shares]
 
 
