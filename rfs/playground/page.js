@@ -411,9 +411,9 @@ by_id("draw").onclick = () => busy(async () => {
   const { answers, seconds } = await ask("answer", { model, problem, count: ROLLOUTS, temperature, top_p,
     stream: [number_of("group-seed"), 0, number], max_new_tokens: data.max_new_tokens },
   ({ answer, text }) => cards[answer].querySelector(".text").append(is_end({ text }) ? "■" : text));
-  Object.assign(group, { model, problem, steps, truth, answers, result: null });
   for (const answer of answers)
     answer.tokens = await ask("pieces", { ids: answer.response_ids });
+  Object.assign(group, { model, problem, steps, truth, answers, result: null });
   by_id("changed").replaceChildren();
   by_id("ratio").replaceChildren(by_id("ratio").firstElementChild);
   by_id("step-state").textContent = "";

@@ -356,6 +356,21 @@ def test_while_a_group_is_drawn_nothing_is_shown_of_the_one_before(page):
     assert page.run(shown) == [True, True]
 
 
+def test_a_group_is_there_with_its_tokens_or_not_at_all(page):
+    """A recipe that was chosen in between met answers without tokens."""
+    page.run("""(() => {
+      let held = null;
+      window.whole = [];
+      Object.defineProperty(group, "answers", { configurable: true, get: () => held, set(answers) {
+        held = answers;
+        if (answers) whole.push(answers.every(({ tokens }) => tokens));
+      } });
+    })()""")
+    draw_group(page)
+    assert page.run("whole") == [True]
+    page.run("Object.defineProperty(group, 'answers', { value: group.answers, writable: true })")
+
+
 def test_what_is_typed_stays_text(page):
     hostile = "<script>window.harm = 1</script><img src=x onerror='window.harm = 1'>"
     fill(page, problem=hostile, truth="1")
