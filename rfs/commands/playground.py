@@ -12,7 +12,13 @@ from markupsafe import Markup
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import disk_errors_as, replacing
-from reasoning_from_scratch.problems import problem_prompt, render_prompt
+from reasoning_from_scratch.problems import (
+    PLACE,
+    asked_by,
+    problem_prompt,
+    prompt_as_asked,
+    render_prompt,
+)
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.text import counted, evenly, visible
 from reasoning_from_scratch.tiny.guessing import MOST, TOKENS, guess_problem, guess_problems
@@ -56,6 +62,8 @@ ABOUT = {
 # As in training; chapter 7's README has the command.
 GAME = {"max_turns": 6} | TOKENS
 RUN_SAVES = 6  # of a run with more saves, this many are taken, evenly spaced
+# What qwen3.js computes; other families of models differ in one of these.
+QWEN3 = {"qk_norm": True, "qkv_bias": False, "norm_eps": 1e-6, "rope_scaling": None}
 CONFIG = (
     "vocab_size context_length emb_dim n_heads n_layers hidden_dim head_dim n_kv_groups "
     "rope_base tie_embeddings"
@@ -138,6 +146,8 @@ def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]
                 f"{entry.where} has {count / 1e6:.0f} million parameters; the page is for tiny "
                 f"models with at most {MOST_PARAMETERS / 1e6:.0f} million"
             )
+        if any(model.cfg.get(key, usual) != usual for key, usual in QWEN3.items()):
+            raise UserError(f"{entry.where} is not a Qwen3, and the page computes no other model")
         file = json.loads(tokenizer._tok.to_str())
         if tokenizer_file not in (None, file):
             first = entries[0].where
@@ -171,9 +181,15 @@ def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]
 
 
 def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
-    """What the page must know about a model, and its weights in base64."""
-    mark = "PROBLEM"
-    prompt = render_prompt(mark)
+    """What the page must know about a model, and its weights in base64. It is asked as its folder
+    says that it was in training."""
+    asked = asked_by(tokenizer)
+    if asked and asked.stop:
+        raise UserError(
+            f"{entry.where} was trained with --stop {asked.stop!r}, and the page ends answers at "
+            "stop tokens only"
+        )
+    prompt = (prompt_as_asked(asked, tokenizer) if asked else render_prompt)(PLACE)
     if tokenizer.apply_chat_template:
         prompt = tokenizer.wrap_chat(prompt)
     index: list[list] = []
@@ -191,7 +207,7 @@ def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
         "cfg": {key: model.cfg[key] for key in CONFIG},
         "index": index,
         "bits": bits,
-        "prompt": prompt.split(mark),
+        "prompt": prompt.split(PLACE),  # the texts around the problem
         "stop_ids": sorted(stop_ids_of(tokenizer)),
     }
     if entry.plays:
@@ -240,12 +256,14 @@ def problem_rows(name: str, limit: int | None = None) -> list[list[str]]:
 
 def recipe_rows() -> dict[str, dict]:
     """What the page needs of each recipe. Those with a KL term or with an advantage for each part
-    of the reward are omitted: on one group, at its first pass, a KL term is 0 anyway. So is the
-    one that learns solutions, since the page samples."""
+    of the reward are omitted: on one group, at its first pass, a KL term is 0 anyway. So are the
+    one that learns solutions, since the page samples, and the one that trains on a part of each
+    group, since the page trains on all of it."""
     rows = {}
     for name, recipe in RECIPES.items():
         config = configure(name, model="tiny-base", max_new_tokens=ANSWER_TOKENS)
-        if config.kl == "none" and not (config.advantage_per_part or config.is_supervised):
+        other = config.advantage_per_part or config.is_supervised or config.train_rollouts
+        if config.kl == "none" and not other:
             values = {key: getattr(config, key) for key in LOSS}
             values["length_constant"] = config.length_constant or ANSWER_TOKENS
             rows[name] = values | {"about": recipe.about}

@@ -237,7 +237,7 @@ async function run_answer(run, begun = []) {
   });
   state.asked = asked.id;
   const { answers: [{ text, finished }], seconds } = await asked;
-  const [kind, words] = verdict(run, text, finished);
+  const [kind, words] = state.stopping && !finished ? ["mixed", "stopped"] : verdict(run, text, finished);
   run.verdict.className = "verdict " + kind;
   run.verdict.textContent = words;
   run.way.textContent = `${way_of(text, run.steps)}, ${plural(run.tokens.length, "token")}`;
@@ -288,10 +288,12 @@ by_id("ask").onclick = () => busy(async () => {
     [tokens, seconds] = [tokens + count, seconds + took];
   }
   show_speed(tokens / seconds);
-  const advice = state.shown === typed ? beyond(by_id("problem").value) : "";
+  if (state.stopping) return "stopped";
+  const [asked] = state.runs; // the fields may have something else by now
+  const advice = asked.typed ? beyond(asked.problem) : "";
   const correct = state.runs.filter((run) => run.verdict.className === "verdict right").length;
   const answers = plural(state.runs.length, "answer");
-  const graded = read_number(by_id("truth").value) ? `${correct} of ${answers} correct` : answers;
+  const graded = read_number(asked.truth) ? `${correct} of ${answers} correct` : answers;
   return `${advice}${graded}, ${plural(tokens, "token")} in ${seconds.toFixed(1)} s.`;
 }, by_id("answer-state"), by_id("stop"));
 
@@ -334,6 +336,7 @@ function go_on(run, place, choice) {
   if (by_id("ask").disabled) return;
   busy(async () => {
     by_id("answer-state").textContent = "continuing from there …";
+    state.stopping = false;
     const begun = [...run.tokens.slice(0, place), choice];
     await run_answer(run, begun);
     if (run.tokens[place]) show_place(run, place);
@@ -404,12 +407,13 @@ by_id("draw").onclick = () => busy(async () => {
   by_id("rollouts").replaceChildren(...cards);
   by_id("group-problem").textContent = problem + "  Correct answer: " + truth;
   by_id("verdict-of-group").textContent = "";
+  for (const id of ["advantages", "ways"]) by_id(id).hidden = true; // those of the group before
   const { answers, seconds } = await ask("answer", { model, problem, count: ROLLOUTS, temperature, top_p,
     stream: [number_of("group-seed"), 0, number], max_new_tokens: data.max_new_tokens },
   ({ answer, text }) => cards[answer].querySelector(".text").append(is_end({ text }) ? "■" : text));
-  Object.assign(group, { model, problem, steps, truth, answers, result: null });
   for (const answer of answers)
     answer.tokens = await ask("pieces", { ids: answer.response_ids });
+  Object.assign(group, { model, problem, steps, truth, answers, result: null });
   by_id("changed").replaceChildren();
   by_id("ratio").replaceChildren(by_id("ratio").firstElementChild);
   by_id("step-state").textContent = "";

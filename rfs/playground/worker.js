@@ -22,8 +22,7 @@ function manner_of(name) {
 }
 
 function prompt_of(name, problem) {
-  const { prompt: [before, after] } = manner_of(name);
-  return world.tokenizer.encode(before + problem + after);
+  return world.tokenizer.encode(manner_of(name).prompt.join(problem));
 }
 
 // What a player is told; it is not told the number.

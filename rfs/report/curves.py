@@ -287,7 +287,7 @@ def page_svg(figure: Figure, title: str, label: str, last: int | None = None) ->
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     svg = file.getvalue().partition("<svg ")[2]
-    svg = re.sub(r' id="[a-z0-9.]+_[0-9]+"', "", svg)  # ids that every chart would repeat
+    svg = re.sub(r' id="[A-Za-z0-9.]+_[0-9]+"', "", svg)  # ids that every chart would repeat
     for color, name in NAMES.items():
         svg = svg.replace(color, f"var(--{name})")
     moved = "" if last is None else f'data-last="{last}" '  # the last step for run.js's cursor

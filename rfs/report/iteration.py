@@ -57,7 +57,7 @@ def write_iteration(
             (folder / nested).parent.mkdir(exist_ok=True)
             _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
     if num_groups_to_log > 0 and around[0] is not None:
-        lead_on(folder, split, around[0], iteration, in_folders)
+        lead_on(folder, split, around[0], iteration)
 
 
 def when(split: str, iteration: int) -> str:
@@ -87,15 +87,15 @@ def link_onward(split: str, step: int | None) -> Markup:
     return Markup(' · <a data-flat href="{}">{} →</a>').format(*page_and_name(split, step))
 
 
-def lead_on(folder: Path, split: str, step: int, following: int, in_folders: bool) -> None:
-    """Gives a page its link to the page that follows it, which was not there yet."""
-    flat, nested = file_stems(split, step)
-    page = folder / f"{flat}.html"
+def lead_on(folder: Path, split: str, step: int, following: int) -> None:
+    """Gives a page its link to the page that follows it, which was not there yet. It may have a
+    second name or none: a run can be resumed with other options."""
+    page, second = (folder / f"{stem}.html" for stem in file_stems(split, step))
     text = page.read_text("utf-8")
     if NO_PAGE_YET in text:
         write_unsynced(page, text.replace(NO_PAGE_YET, link_onward(split, following)))
-        if in_folders:
-            _link(page, folder / f"{nested}.html")
+        if second.exists():
+            _link(page, second)
 
 
 def _worth_showing(groups: Sequence[Group], count: int) -> dict[int, Any]:
@@ -114,8 +114,10 @@ def file_stems(split: str, iteration: int) -> tuple[str, str]:
 
 
 def safe_name(name: str) -> str:
-    """A file name has at most 255 characters; 100 leave room for the rest of it."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip("._") or "unnamed"
+    """Letters of any language, so that two sets stay two. A file name has at most 255 bytes; 100
+    leave room for the rest of it."""
+    name = re.sub(r"[^\w.-]+", "_", name)
+    return name.encode()[:100].decode(errors="ignore").strip("._") or "unnamed"
 
 
 def _link(source: Path, target: Path) -> None:
@@ -133,6 +135,7 @@ class _ShownRollout:
     right: bool | None
     rollout: Any
     parts: list[tuple[str, float]]
+    advantage: float  # the mean over its tokens
     push: str  # what the update does to this answer
     shaded: ShadedText | None
     text: str
@@ -167,6 +170,7 @@ def iteration_page(
         split=split,
         when=when(split, iteration),
         training=training,
+        worked=training and _worked(groups),
         iteration=iteration,
         previous=None if before is None else page_and_name(split, before),
         following=link_onward(split, after),
@@ -194,25 +198,42 @@ def _shown_group(group, shader: Shader, training: bool) -> dict:
 
 def _shown_rollout(number: int, rollout, shader: Shader, training: bool) -> _ShownRollout:
     shaded = None
-    if len(rollout.logprobs) == len(rollout.response_ids) > 0:
+    if len(rollout.logprobs) == len(rollout.entropies) == len(rollout.response_ids) > 0:
         shaded = shader.shade(
             rollout.response_ids, rollout.logprobs, rollout.entropies, rollout.forced
         )
+    advantages = _token_advantages(rollout)
     return _ShownRollout(
         number,
         is_right(rollout),
         rollout,
         list(rollout.rewards.items()),
-        _push(rollout.advantage) if training else "",
+        sum(advantages) / len(advantages),
+        _push(advantages) if training else "",
         shaded,
         "" if shaded else shorten(rollout.text, SHOWN_CHARACTERS),
     )
 
 
-def _push(advantage: float) -> str:
-    if advantage > 0:
+def _worked(groups: Sequence[Group]) -> bool:
+    """Whether they are worked solutions: nobody sampled those, so they have no entropies."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    return bool(rollouts) and not any(rollout.entropies for rollout in rollouts)
+
+
+def _token_advantages(rollout) -> list[float]:
+    """With a KL term in the reward each sampled token has its own, else all have the answer's."""
+    if rollout.token_advantages is None:
+        return [rollout.advantage]
+    return rollout.of_sampled(rollout.token_advantages.tolist()) or [rollout.advantage]
+
+
+def _push(advantages: list[float]) -> str:
+    if min(advantages) < 0 < max(advantages):
+        return "on average, ↕ some tokens made more likely, others less"
+    if max(advantages) > 0:
         return "↑ made more likely"
-    return "↓ made less likely" if advantage < 0 else "no push"
+    return "↓ made less likely" if min(advantages) < 0 else "no push"
 
 
 def _mixed(group) -> bool:
@@ -223,9 +244,12 @@ def _mixed(group) -> bool:
 def _mark(number: int, group) -> _GroupMark:
     rewards = group.rewards
     mean = sum(rewards) / len(rewards) if rewards else 0.0
-    uniform = "good" if mean >= 0.5 else "bad"
+    verdicts = [is_right(rollout) for rollout in group.rollouts]
+    right = sum(verdict is True for verdict in verdicts)
+    # The reward may not count whether an answer is correct, as in distill.
+    good = mean if None in verdicts or not verdicts else right / len(verdicts)
+    uniform = "good" if good >= 0.5 else "bad"
     kind = "mixed" if _mixed(group) else uniform
-    right = sum(1 for rollout in group.rollouts if is_right(rollout))
     return _GroupMark(number, right, len(rewards), mean, kind)
 
 

@@ -24,6 +24,7 @@ HEADLINES = (
     ("tokens per answer", TOKENS, ".1f"),
     ("entropy", ENTROPY, ".3f"),
 )
+SUPERVISED_HEADLINES = (("loss", "optim/loss", ".3f"), ("tokens per answer", TOKENS, ".1f"))
 # How to recognize each of tiny.ways.WAYS in a text, in the order of the style sheet's colors.
 WAY_WORDS = {
     "answer only": "no solution step, only the box",
@@ -52,7 +53,8 @@ def run_page(folder: str | Path) -> str:
     from .ways_picture import way_pictures
 
     run = read_run(folder)
-    answers = train_answers(run)
+    answers = [] if run.supervised else train_answers(run)
+    last_files = [] if run.supervised else run.train_files[-RECENT_STEPS:]
     charts, rows = make_charts(run), eval_rows(run)
     stories = [learned(run, name) for name in run.evals]
     return render(
@@ -71,7 +73,7 @@ def run_page(folder: str | Path) -> str:
         wordings=wordings(run),
         evals=rows,
         learned=[story for story in stories if story],
-        picked=_best_and_worst(rollouts_in(run.train_files[-RECENT_STEPS:])),
+        picked=_best_and_worst(rollouts_in(last_files)),
         times=_times(run.metrics),
         chosen=not_default(run.config),
         config=_flat({name: v for name, v in run.config.items() if name != "set_by"}),
@@ -105,7 +107,7 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
             now = of_name[-1]
             was = f"from {percent(of_name[0].accuracy)}" if len(of_name) > 1 else ""
             tiles.append((f"accuracy, {name} ({now.problems})", percent(now.accuracy), was))
-    for name, key, form in HEADLINES:
+    for name, key, form in _headlines(run):
         values = numbers(run.metrics, key)
         if values:
             first, last = ends(values)
@@ -116,6 +118,10 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
     if seconds:
         tiles.append(("time", _duration(seconds), f"{seconds / len(run.metrics):.2f} s a step"))
     return tiles
+
+
+def _headlines(run: RunFiles) -> tuple[tuple[str, str, str], ...]:
+    return SUPERVISED_HEADLINES if run.supervised else HEADLINES
 
 
 def _shown(value: float, form: str) -> str:
@@ -183,7 +189,7 @@ def _flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _measured(run: RunFiles) -> list[tuple[str, str, str]]:
-    return [headline for headline in HEADLINES if numbers(run.metrics, headline[1])]
+    return [headline for headline in _headlines(run) if numbers(run.metrics, headline[1])]
 
 
 class ListedStep(NamedTuple):
@@ -191,7 +197,7 @@ class ListedStep(NamedTuple):
 
     number: int  # from 1
     page: str  # of what was sampled in it; "" if there is none
-    figures: list[str]  # of the HEADLINES that the run has
+    figures: list[str]  # of the headlines that the run has
     evals: list[tuple[str, str]]  # what was evaluated before it, and its page
 
 

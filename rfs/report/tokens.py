@@ -32,7 +32,11 @@ class TokenTexts:
     def one(self, token_id: int) -> str:
         text = self._known.get(token_id)
         if text is None:
-            text = self._known[token_id] = self._decode([token_id])
+            text = self._decode([token_id])
+            # Llama 2's tokenizer drops a space at the beginning of a text, so also of a lone token.
+            if self._decode([token_id, token_id]) == f"{text} {text}":
+                text = f" {text}"
+            self._known[token_id] = text
         return text
 
     def each(self, ids: Sequence[int]) -> list[str]:
@@ -101,4 +105,4 @@ def _span(text: str, shade: int) -> str:
 
 def _numbers(values: Sequence[float], head: int, tail: int) -> str:
     kept = [*values[:head], *values[len(values) - tail :]]
-    return " ".join([f"{value:.3f}" for value in kept])
+    return " ".join([f"{round(value, 3) + 0.0:.3f}" for value in kept])  # not -0.000

@@ -58,8 +58,9 @@ function showStep() {
       said.append(make("i", { textContent: token, className }));
     });
     // Only the first tokens of a long answer have distributions; the rest is plain text.
-    const known = at.tokens.join("");
-    if (at.text.startsWith(known)) said.append(at.text.slice(known.length));
+    // A tokenizer may drop the space that a text begins with.
+    const known = at.tokens.join("").trimStart(), text = at.text.trimStart();
+    if (text.startsWith(known)) said.append(text.slice(known.length));
   }
   showToken();
 }

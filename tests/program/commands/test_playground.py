@@ -14,14 +14,21 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser, as_a_page_has_it
+from small_model import FAMILIES, small_model
 from toy import score_parts
 
 from reasoning_from_scratch.advantages import advantages
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.weights import shipped_checkpoint
+from reasoning_from_scratch.files.weights import save_hf_folder, shipped_checkpoint
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator
-from reasoning_from_scratch.problems import problem_prompt, render_prompt
+from reasoning_from_scratch.problems import (
+    asked_by,
+    problem_prompt,
+    remember_prompt,
+    render_prompt,
+)
+from reasoning_from_scratch.recipes import RECIPES as RECIPE_TABLE
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
 from reasoning_from_scratch.text import percent
@@ -32,9 +39,13 @@ from rfs.commands.cli import main
 from rfs.commands.playground import (
     ANSWER_TOKENS,
     GAME,
+    LOSS,
     PAGE_BITS,
+    Entry,
     PlaygroundOptions,
+    packed,
     playground,
+    recipe_rows,
 )
 from rfs.engine import FAST
 from rfs.evaluation.evaluate import evaluate
@@ -187,6 +198,15 @@ def test_a_recipe_that_the_page_cannot_compute_is_left_out(page):
         assert not page.run(f"computed({json.dumps(known | {part: 'of-tomorrow'})})")
 
 
+def test_a_recipe_on_the_page_changes_nothing_that_the_page_does_not_compute():
+    # The page trains with the weights that drew the answers, so a weight for their gap is 1.
+    without_effect = {"truncate_importance", "mask_importance", "importance_level"}
+    known = {*LOSS, "active_sampling"} | without_effect  # the page says that it omits the second
+    known |= {"logprob_temperature", "keep_sampling_mask"}  # ch06's: as train_temperature says
+    for name in recipe_rows():
+        assert set(RECIPE_TABLE[name].changes) <= known, name
+
+
 @pytest.mark.parametrize("number, recipe", list(enumerate(RECIPES)))
 def test_advantages_and_gradients_are_the_packages(page, models, number, recipe):
     recipe = page.run(f"data.recipes[{json.dumps(recipe)}]")
@@ -310,6 +330,47 @@ def test_the_models_answer_and_those_that_were_trained_are_right(page):
     assert page.run("by_id('speed').textContent").endswith("on one core of this machine.")
 
 
+def test_what_is_typed_while_the_models_answer_is_not_what_they_answered(page):
+    fill(page, **PENS, truth="16")
+    page.run("by_id('ask').click()")
+    fill(page, problem="What is the capital of Fra")
+    page.wait("!by_id('ask').disabled")
+    assert page.run("by_id('answer-state').textContent").startswith("2 of 3 answers correct")
+
+
+def test_an_answer_that_was_stopped_is_not_judged(page):
+    fill(page, **PENS, truth="16")
+    page.run("(by_id('ask').click(), by_id('stop').click())")
+    page.wait("!by_id('ask').disabled")
+    assert page.run("by_id('answer-state').textContent") == "stopped"
+    assert texts(page, "#answers .verdict") == ["stopped"]
+    assert click(page, "ask").startswith("2 of 3 answers correct")
+
+
+def test_while_a_group_is_drawn_nothing_is_shown_of_the_one_before(page):
+    draw_group(page)
+    shown = "['advantages', 'ways'].map((id) => !by_id(id).hidden)"
+    assert page.run(shown) == [True, True]
+    assert page.run(f"(by_id('draw').click(), {shown})") == [False, False]
+    page.wait("!by_id('ask').disabled")
+    assert page.run(shown) == [True, True]
+
+
+def test_a_group_is_there_with_its_tokens_or_not_at_all(page):
+    """A recipe that was chosen in between met answers without tokens."""
+    page.run("""(() => {
+      let held = null;
+      window.whole = [];
+      Object.defineProperty(group, "answers", { configurable: true, get: () => held, set(answers) {
+        held = answers;
+        if (answers) whole.push(answers.every(({ tokens }) => tokens));
+      } });
+    })()""")
+    draw_group(page)
+    assert page.run("whole") == [True]
+    page.run("Object.defineProperty(group, 'answers', { value: group.answers, writable: true })")
+
+
 def test_what_is_typed_stays_text(page):
     hostile = "<script>window.harm = 1</script><img src=x onerror='window.harm = 1'>"
     fill(page, problem=hostile, truth="1")
@@ -386,7 +447,7 @@ def test_maxrl_takes_no_rewards_below_zero(page):
 
 
 def test_a_share_is_shown_as_everywhere(page):
-    shares = [0, 0.0004, 0.0006, 1 / 3, 0.9996, 1]
+    shares = [0, 0.0004, 0.0006, 1 / 3, 0.9996, 1, 1 / 16, 5 / 16, 3 / 16]
     assert page.run(f"{shares}.map(percent)") == [percent(share) for share in shares]
 
 
@@ -577,3 +638,29 @@ def test_what_the_page_cannot_hold_is_refused_with_a_sentence(tmp_path):
         with pytest.raises(UserError, match=says):
             playground(replace(options, out=str(out)))
     assert not out.exists()
+
+
+def saved(folder: Path, model, tokenizer) -> Entry:
+    save_hf_folder(model, tokenizer, folder)
+    return Entry(folder.name, None, str(folder))
+
+
+@pytest.mark.parametrize("kind", ["book", "question", "chat"])
+def test_a_model_is_asked_as_it_was_in_training(tmp_path, kind):
+    model, tokenizer = load_model_and_tokenizer("tiny-base")
+    remember_prompt(tokenizer, kind, load_problems("tiny", limit=1))
+    expected = asked_by(tokenizer).read_by(tokenizer, "What is 6 * 7?")
+    data, _ = packed([saved(tmp_path / "mine", model, tokenizer)])
+    assert "What is 6 * 7?".join(data["models"][0]["prompt"]) == expected
+
+
+def test_a_model_that_the_page_cannot_compute_or_stop_is_refused(tmp_path):
+    model, tokenizer = load_model_and_tokenizer("tiny-base")
+    for family, differs in FAMILIES.items():
+        other = small_model(vocab_size=model.cfg["vocab_size"], **differs)
+        with pytest.raises(UserError, match=f"{family} is not a Qwen3"):
+            packed([saved(tmp_path / family, other, tokenizer)])
+    tokenizer.end_answers_at("Question:")
+    remember_prompt(tokenizer, "book", load_problems("tiny", limit=1))
+    with pytest.raises(UserError, match="mine was trained with --stop 'Question:'"):
+        packed([saved(tmp_path / "mine", model, tokenizer)])

@@ -4,10 +4,12 @@ import json
 import re
 
 import pytest
+import torch
 from report_groups import ByteTokenizer, make_groups, make_rollout
+from toy import toy_tokenizer
 
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.rollouts import Group, worked_rollout
 from rfs.report import write_iteration
 from rfs.report.iteration import safe_name
 from tests.program.report.written import Page, summaries
@@ -38,6 +40,9 @@ def test_a_step_has_three_files_and_no_folder_unless_it_is_asked_for(tmp_path):
         ("../../etc", "etc"),
         ("%%%", "unnamed"),
         ("x" * 300, "x" * 100),
+        ("задачи.jsonl", "задачи.jsonl"),
+        ("x" * 99 + "数学", "x" * 99),
+        ("\ud83d / \u202e", "unnamed"),
     ],
 )
 def test_evaluation_names_become_file_names(name, safe):
@@ -64,6 +69,48 @@ def test_the_page_says_everything_about_a_rollout(tmp_path):
     boxes = [attrs for tag, attrs, _ in page.elements if attrs.get("class") == "text ended"]
     assert len(boxes[0]["data-logprobs"].split()) == len(boxes[0]["data-entropies"].split()) == 10
     assert boxes[0]["tabindex"] == "0"
+
+
+def test_a_kl_term_in_the_reward_pushes_what_the_reward_does_not(tmp_path):
+    """Each token has its own advantage, and that of the whole answer is 0, as in distill."""
+    pushes = {
+        "advantage +0.100 on average, ↕ some tokens made more likely": [-0.1, 0.2, 0.2],
+        "advantage −0.100 ↓ made less likely": [-0.1, -0.1, -0.1],
+        "advantage 0 no push": [0.0, 0.0, 0.0],
+    }
+    rollouts = [make_rollout(SUM, "55") for _ in pushes]
+    for rollout, advantages in zip(rollouts, pushes.values(), strict=True):
+        rollout.token_advantages = torch.tensor(advantages)
+    write_iteration(tmp_path, "train", 0, [Group(SUM, rollouts)], ByteTokenizer())
+    page = Page((tmp_path / "train_iteration_000000.html").read_text("utf-8"))
+    for said, push in zip(page.texts("p", "chips"), pushes, strict=True):
+        assert push in re.sub(r"\s+", " ", said)
+
+
+def test_a_worked_solution_is_not_shown_as_something_that_the_model_wrote(tmp_path):
+    """The log-probabilities recorded in it are zeros: the page gave each token 100.0%."""
+    problem = Problem("sum/0", "What is 2 + 3?", "5", solution="2 + 3 = 5\n\\boxed{5}")
+    worked = Group(problem, [worked_rollout(problem, toy_tokenizer(tmp_path))])
+    write_iteration(tmp_path / "run", "train", 0, [worked], ByteTokenizer())
+    page = Page((tmp_path / "run" / "train_iteration_000000.html").read_text("utf-8"))
+    assert page.texts("div", "text") == [worked.rollouts[0].text]
+    assert not any("data-logprobs" in attrs for _, attrs, _ in page.elements)
+    assert not page.texts("p", "legend")
+    (about,) = page.texts("h1")
+    assert "worked solutions" in about and "wrote" not in about
+
+
+@pytest.mark.parametrize("correct, reward, mark", [(1.0, 0.0, "✓ 2/2"), (0.0, 0.5, "✗ 0/2")])
+def test_a_mark_says_whether_answers_are_correct_whatever_their_reward(
+    tmp_path, correct, reward, mark
+):
+    rollouts = [make_rollout(SUM, "5", reward) for _ in range(2)]
+    for rollout in rollouts:
+        rollout.rewards["correct"] = correct
+    write_iteration(tmp_path, "eval/test", 0, [Group(SUM, rollouts)], ByteTokenizer())
+    page = Page((tmp_path / "eval_test_iteration_000000.html").read_text("utf-8"))
+    (shown,) = page.texts("a", "good" if correct else "bad")
+    assert shown == mark
 
 
 def test_groups_with_a_signal_are_written_before_others(tmp_path):
@@ -116,3 +163,14 @@ def test_a_page_leads_to_the_one_before_and_to_the_next(tmp_path):
         (before, "← before the first step"),
         (after, "after 4 steps →"),
     ]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_folders_may_be_asked_for_later_and_no_longer(tmp_path, first):
+    """A run is resumed with the option or without it: each page still leads to the next."""
+    for step, in_folders in enumerate((first, not first)):
+        write_iteration(tmp_path, "train", step, make_groups(), ByteTokenizer(), 1, in_folders)
+    assert [(tmp_path / f"iteration_{step:06d}").exists() for step in (0, 1)] == [first, not first]
+    onward = ("train_iteration_000001.html", "step 2 →")
+    for name in ("train_iteration_000000.html", *["iteration_000000/train.html"] * first):
+        assert onward in links_of(tmp_path / name)

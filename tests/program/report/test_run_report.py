@@ -1,5 +1,6 @@
 """report.html, the probes behind its slider, and the command."""
 
+import json
 import re
 import webbrowser
 
@@ -8,6 +9,7 @@ import pytest
 from reasoning_from_scratch.errors import UserError
 from rfs.commands.cli import main
 from rfs.report import write_run_report
+from tests.program.report.written import Page, metrics_line
 
 
 def test_a_folder_without_a_run_is_a_user_error(tmp_path, capsys):
@@ -36,6 +38,18 @@ def test_the_report_shows_all_of_it(run):
     assert all((run / link).is_file() for link in links)
 
 
+def test_a_run_on_worked_solutions_shows_none_of_them_as_an_answer(run):
+    """All of them are correct, and say nothing about the model."""
+    (run / "config.json").write_text(json.dumps({"objective": "cross_entropy"}))
+    lines = [metrics_line(step, **{"optim/loss": 2 - step / 4}) for step in range(4)]
+    (run / "metrics.jsonl").write_text("".join(lines))
+    page = Page(write_run_report(run).read_text("utf-8"))
+    assert page.texts("dt") == ["accuracy, test (4)", "loss"]
+    headings = [text.strip() for text in page.texts("h2")]
+    assert "What it learned, step by step" in headings
+    assert not {"Styles of answer", "Best and worst answers of the last steps"} & set(headings)
+
+
 def test_the_pages_are_a_table_that_folds(run):
     """A run of 500 steps would otherwise end in a wall of links."""
     html = write_run_report(run).read_text("utf-8")
@@ -52,6 +66,14 @@ def test_the_pages_are_a_table_that_folds(run):
         "4 0.300",
         "test, after 4",
     ]
+
+
+def test_a_table_of_some_of_the_pages_does_not_say_all(run):
+    assert "All 4 in a table" in write_run_report(run).read_text("utf-8")
+    for step in range(10, 410):
+        (run / f"train_iteration_{step:06d}.html").touch()
+    text = write_run_report(run).read_text("utf-8")
+    assert "400 of the 404, evenly spaced, in a table" in text
 
 
 # ---- the command

@@ -2,6 +2,7 @@
 
 import pytest
 from report_groups import ByteTokenizer
+from tokenizers import decoders
 
 from rfs.report.tokens import Shader, TokenTexts
 from tests.program.report.written import Page
@@ -12,6 +13,11 @@ def test_tokens_are_shaded_by_their_probability():
     shaded = Shader(ByteTokenizer()).shade(list(b"abcdefgh"), logprobs, [0.0] * 8)
     classes = [attrs.get("class") for tag, attrs, _ in Page(shaded.html).elements if tag == "i"]
     assert classes == [None, "s1", "s2", "s3", "s4", "s5", "s6", "s6"]
+
+
+def test_an_entropy_rounded_to_nothing_has_no_sign():
+    shaded = Shader(ByteTokenizer()).shade(list(b"abc"), [-1e-9, -0.0006, 0.0], [-1e-9, 0.25, 0.0])
+    assert (shaded.logprobs, shaded.entropies) == ("0.000 -0.001 0.000", "0.000 0.250 0.000")
 
 
 @pytest.mark.parametrize("text", ["plain", "é", "😀!", "1é2😀3漢", "", "\ufffd"])
@@ -26,3 +32,21 @@ def test_broken_bytes_stay_in_their_place():
     assert len(texts) == len(ids)
     assert "".join(texts) == ByteTokenizer().decode(ids)
     assert [texts[i] for i in (0, 3, 5)] == ["a", "b", "c"]
+
+
+class Llama2Tokenizer:
+    """Decodes as Llama 2's does: a text's first space is dropped, since encoding added it."""
+
+    pieces = ["\u2581the", "\u2581cat", "s", "\u2581", "\u2581\u2581", "<0xC3>", "<0xA9>"]
+    parts = decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()
+    decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)])
+
+    def decode(self, ids: list[int]) -> str:
+        return self.decoder.decode([self.pieces[i] for i in ids])
+
+
+def test_words_keep_their_spaces_with_a_tokenizer_that_drops_a_texts_first_one():
+    tokenizer, ids = Llama2Tokenizer(), [0, 1, 2, 0, 3, 4, 5, 6, 1]
+    texts = TokenTexts(tokenizer).each(ids)
+    assert texts == [" the", " cat", "s", " the", " ", "  ", "", "é", " cat"]
+    assert "".join(texts)[1:] == tokenizer.decode(ids) == "the cats the   é cat"

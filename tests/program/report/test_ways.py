@@ -1,6 +1,7 @@
 """The ways of answering, counted from an evaluation's rows and from the files of a run."""
 
 import random
+import re
 
 import pytest
 from four_ways import written
@@ -114,6 +115,8 @@ def test_a_run_has_the_picture_in_its_page_and_as_a_file(tmp_path):
     page = write_run_report(run).read_text("utf-8")
     assert "Styles of answer" in page and "Problems of 5 or 6 steps" in page
     assert all(way in page for way in WAYS)
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
     pictures = ways_over_time(train_answers(read_run(run)))
     path = save_picture(draw_all_ways(pictures), run / "ways.png")
     assert path.read_bytes().startswith(b"\x89PNG")
