@@ -1,6 +1,8 @@
-"""Made-up groups for the tests of reports, and a tokenizer of single bytes."""
+"""Made-up groups for the tests of reports, and two tokenizers that are hard to show."""
 
 import random
+
+from tokenizers import decoders
 
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group, Rollout
@@ -17,6 +19,17 @@ class ByteTokenizer:
     def decode(self, ids: list[int]) -> str:
         text = bytes(i for i in ids if i < 256).decode("utf-8", "replace")
         return text + "<|endoftext|>" * (256 in ids)
+
+
+class Llama2Tokenizer:
+    """Decodes as Llama 2's does: a text's first space is dropped, since encoding added it."""
+
+    pieces = ["\u2581the", "\u2581cat", "s", "\u2581", "\u2581\u2581", "<0xC3>", "<0xA9>"]
+    parts = decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()
+    decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)])
+
+    def decode(self, ids: list[int]) -> str:
+        return self.decoder.decode([self.pieces[i] for i in ids])
 
 
 def make_rollout(

@@ -119,16 +119,18 @@ def stream(model, prompt: list[int], sampling: Sampling, stop_ids: set[int]) -> 
 
 
 def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:
-    """Yields text once its characters are complete: one may be spread over several tokens."""
+    """Yields text once its characters are complete: one may be spread over several tokens. A piece
+    is decoded behind the one before it, for Llama 2's tokenizer drops a text's first space."""
+    before: list[int] = []
     waiting: list[int] = []
     for token in tokens:
         waiting.append(token)
-        text = tokenizer.decode(waiting)
+        text = tokenizer.decode(before + waiting)[len(tokenizer.decode(before)) :]
         if not text.endswith("\ufffd") or len(waiting) > 8:  # 8: it really is that character
             yield text
-            waiting = []
+            before, waiting = waiting, []
     if waiting:
-        yield tokenizer.decode(waiting)
+        yield tokenizer.decode(before + waiting)[len(tokenizer.decode(before)) :]
 
 
 def until(stop: str, pieces: Iterable[str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from report_groups import Llama2Tokenizer
 from small_model import small_model
 from toy import saved, toy_model, toy_tokenizer
 
@@ -60,6 +61,13 @@ def test_characters_come_whole(text):
     assert "".join(pieces) == text
     assert not any("\ufffd" in piece for piece in pieces)
     assert pieces == list(text)
+
+
+def test_words_keep_their_spaces_with_a_tokenizer_that_drops_a_texts_first_one():
+    tokenizer, ids = Llama2Tokenizer(), [0, 1, 2, 0, 3, 4, 5, 6, 1]
+    pieces = list(stream_text(tokenizer, ids))
+    assert pieces == ["the", " cat", "s", " the", " ", "  ", "é", " cat"]
+    assert "".join(pieces) == tokenizer.decode(ids)
 
 
 def test_control_codes_are_spelled_out(capsys):

@@ -1,8 +1,7 @@
 """Tokens shaded by their probability, and characters split between tokens."""
 
 import pytest
-from report_groups import ByteTokenizer
-from tokenizers import decoders
+from report_groups import ByteTokenizer, Llama2Tokenizer
 
 from rfs.report.tokens import Shader, TokenTexts
 from tests.program.report.written import Page
@@ -32,17 +31,6 @@ def test_broken_bytes_stay_in_their_place():
     assert len(texts) == len(ids)
     assert "".join(texts) == ByteTokenizer().decode(ids)
     assert [texts[i] for i in (0, 3, 5)] == ["a", "b", "c"]
-
-
-class Llama2Tokenizer:
-    """Decodes as Llama 2's does: a text's first space is dropped, since encoding added it."""
-
-    pieces = ["\u2581the", "\u2581cat", "s", "\u2581", "\u2581\u2581", "<0xC3>", "<0xA9>"]
-    parts = decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()
-    decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)])
-
-    def decode(self, ids: list[int]) -> str:
-        return self.decoder.decode([self.pieces[i] for i in ids])
 
 
 def test_words_keep_their_spaces_with_a_tokenizer_that_drops_a_texts_first_one():
