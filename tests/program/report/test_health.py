@@ -1,8 +1,11 @@
 """Each alarm: set off by what it names, silent on a healthy run, said once."""
 
+import re
+from pathlib import Path
+
 import pytest
 
-from rfs.report.health import alarms, new_alarms
+from rfs.report.health import CHECKS, alarms, new_alarms
 
 HEALTHY = {
     "env/all/by_group/frac_mixed": 0.5,
@@ -139,3 +142,9 @@ def test_each_trouble_is_said_once():
     rows = history(every=bad)
     said = [len(new_alarms(rows[:end])) for end in range(1, len(rows) + 1)]
     assert sum(said) == 1
+
+
+def test_the_page_lists_every_alarm():
+    page = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
+    listed = page.read_text(encoding="utf-8").partition("\n## Alarms\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)`", listed, re.MULTILINE) == [one.__name__ for one in CHECKS]
