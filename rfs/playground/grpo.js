@@ -18,14 +18,14 @@ function get_last_boxed(text) {
 
 // "3/4", "\frac{3}{4}", "-2", "0.75" -> [numerator, denominator] as BigInts; null: not a number.
 function read_number(text) {
-  const plain = text.trim().replace(/^\$|\$$/g, "").replace(/(\d),(?=\d{3}(?!\d))/g, "$1");
+  const plain = text.trim().replace(/^\$|\$$/g, "").replace(/^\u2212/, "-").replace(/(\d),(?=\d{3}(?!\d))/g, "$1");
   const fraction = plain.match(/^(-?)\s*\\d?frac\{\s*(-?\d+)\s*\}\{\s*(\d+)\s*\}$/) ||
     plain.match(/^(-?)(\d+)\s*\/\s*(\d+)$/);
   let top, bottom = 1n;
   if (fraction) {
     [top, bottom] = [BigInt(fraction[2]) * (fraction[1] ? -1n : 1n), BigInt(fraction[3])];
   } else {
-    const decimal = plain.match(/^([-+]?)(\d+)(?:\.(\d*))?$/);
+    const decimal = plain.match(/^([-+]?)(?=\.?\d)(\d*)(?:\.(\d*))?$/);
     if (!decimal) return null;
     const [, sign, whole, digits = ""] = decimal;
     [top, bottom] = [BigInt(whole + digits) * (sign === "-" ? -1n : 1n), 10n ** BigInt(digits.length)];
