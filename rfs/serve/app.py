@@ -225,7 +225,7 @@ def listen(options: ServeOptions) -> socket.socket:
 
 def words_at_start(options: ServeOptions, port: int) -> list[str]:
     here = f"http://{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
-    key = "your key" if options.key else "tml-local"
+    key = "YOUR_KEY" if options.key else "tml-local"
     stands_in = [f"stable_reinforce: {STANDS_IN}"] if options.stability == "importance" else []
     return [
         f"{', '.join(options.named())}: look at {here}",

@@ -68,6 +68,7 @@ def test_from_the_page_to_a_token(server, trained):
 def test_a_key_is_encoded_in_links(server, trained):
     """It may have characters that mean something in an address."""
     home = httpx.get(server.address, params={"key": "tml-a&b=c#d e"}).text
+    assert "TINKER_API_KEY=YOUR_KEY" in home and "tml-local" not in home
     (link,) = set(re.findall(r'href="(models/[^"]+)"', home))
     assert link == f"models/{trained}?key=tml-a%26b%3Dc%23d%20e"
     page = httpx.get(f"{server.address}/{link}")
