@@ -31,8 +31,8 @@ def test_the_page_has_how_many_problems_each_model_solves():
     counts = {kind: found["count"] for kind, found in EXAMPLES.items()}
     assert sum(counts.values()) == 256
     assert (
-        "Only GRPO solves {only grpo} of them, both solve {both}, neither solves {neither}, and "
-        "only the warm start solves {only warm-start}."
+        "Of these, {only grpo} are solved by GRPO alone, {only warm-start} by the warm start "
+        "alone, {both} by both and {neither} by neither."
     ).format(**counts) in PAGE
 
 
