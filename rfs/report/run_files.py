@@ -57,6 +57,8 @@ class RunFiles:
     @property
     def train_files(self) -> list[Path]:
         """The summaries of what was sampled in training, a file for each step."""
+        if self.supervised:
+            return []
         return sorted(self.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
 
     @property

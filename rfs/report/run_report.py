@@ -53,8 +53,7 @@ def run_page(folder: str | Path) -> str:
     from .ways_picture import way_pictures
 
     run = read_run(folder)
-    answers = [] if run.supervised else train_answers(run)
-    last_files = [] if run.supervised else run.train_files[-RECENT_STEPS:]
+    answers = train_answers(run)
     charts, rows = make_charts(run), eval_rows(run)
     stories = [learned(run, name) for name in run.evals]
     return render(
@@ -73,7 +72,7 @@ def run_page(folder: str | Path) -> str:
         wordings=wordings(run),
         evals=rows,
         learned=[story for story in stories if story],
-        picked=_best_and_worst(rollouts_in(last_files)),
+        picked=_best_and_worst(rollouts_in(run.train_files[-RECENT_STEPS:])),
         times=_times(run.metrics),
         chosen=not_default(run.config),
         config=_flat({name: v for name, v in run.config.items() if name != "set_by"}),

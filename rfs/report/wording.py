@@ -37,7 +37,7 @@ class Wording:
 def wordings(run: RunFiles) -> list[Wording]:
     """What came, then what went, the largest change first."""
     paths = run.train_files
-    if run.supervised or len(paths) < FEWEST_STEPS:
+    if len(paths) < FEWEST_STEPS:
         return []
     few = min(COMPARED, len(paths) // FEWEST_STEPS)
     first, last = _answers(paths[:few]), _answers(paths[-few:])
