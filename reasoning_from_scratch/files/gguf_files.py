@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,6 @@ CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # kinds of tokens
 # also lists <|endoftext|>, which ends a document and so an answer without the chat template.
 # llama.cpp stops there, too, in any model.
 ENDS_A_DOCUMENT = "<|endoftext|>"
-ELSEWHERE = "make room, or set XDG_CACHE_HOME to another folder"
 CONVERSION = 2  # counts up when the folder below would be written differently
 
 
@@ -102,14 +101,24 @@ def converted_gguf(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
             crc = zlib.crc32(block, crc)
     name = f"{path.stem}-{path.stat().st_size:x}-{crc:08x}-{CONVERSION}"
     folder = user_cache() / "models" / (name + "-float32" * (dtype == torch.float32))
+
+    def make() -> None:
+        log.info("converting %s, once, to %s", path.name, folder)
+        convert_gguf(path, folder, dtype)
+
+    return made_once(folder, make)
+
+
+def made_once(folder: Path, make: Callable[[], None]) -> Path:
+    """A folder of the user's cache. If it was never made before, one process makes it now."""
     if folder.exists():
         return folder
-    with disk_errors_as(f"cannot write {folder}", ELSEWHERE):
+    advice = "make room, or set XDG_CACHE_HOME to another folder"
+    with disk_errors_as(f"cannot write {folder}", advice):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):
             if not folder.exists():  # otherwise another process has just made it
-                log.info("converting %s, once, to %s", path.name, folder)
-                convert_gguf(path, folder, dtype)
+                make()
     return folder
 
 

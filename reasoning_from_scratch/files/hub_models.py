@@ -10,22 +10,22 @@ import logging
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from filelock import FileLock
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import disk_errors_as, user_cache
+from reasoning_from_scratch.files.disk import user_cache
 from reasoning_from_scratch.files.downloads import HubUnreachable, told_of_the_hub
 from reasoning_from_scratch.files.gguf_files import (
     CONVERSION,
-    ELSEWHERE,
     NEEDS_GGUF,
     convert_gguf,
+    made_once,
 )
 from reasoning_from_scratch.files.tensor_files import (
     SHARD_INDEX,
@@ -190,12 +190,7 @@ def smollm2() -> Path:
         )
     if find_spec("gguf") is None or find_spec("pip") is None:
         raise UserError(f"to read the wheel's file {NEEDS_GGUF}")
-    with disk_errors_as(f"cannot write {converted}", ELSEWHERE):
-        converted.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(converted.with_name(f".{converted.name}.lock")):
-            if not converted.exists():
-                _convert_wheel(converted)
-    return converted
+    return made_once(converted, partial(_convert_wheel, converted))
 
 
 def _convert_wheel(converted: Path) -> None:
