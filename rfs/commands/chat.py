@@ -123,6 +123,7 @@ def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:
     is decoded behind the one before it, for Llama 2's tokenizer drops a text's first space."""
     before: list[int] = []
     waiting: list[int] = []
+    text = ""
     for token in tokens:
         waiting.append(token)
         text = tokenizer.decode(before + waiting)[len(tokenizer.decode(before)) :]
@@ -130,7 +131,7 @@ def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:
             yield text
             before, waiting = waiting, []
     if waiting:
-        yield tokenizer.decode(before + waiting)[len(tokenizer.decode(before)) :]
+        yield text
 
 
 def until(stop: str, pieces: Iterable[str]) -> Iterator[str]:

@@ -29,11 +29,9 @@ def run_summary(folder: Path, rows: Sequence[dict]) -> str:
     named = shlex.quote(str(folder))
     commands = [(f"{rfs} report {named}", "each answer, and why it was rewarded")]
     measured = [evaluation for row in rows for evaluation in evaluations_in(row)]
-    if not measured:
-        why = "the run itself did not: see --eval-every"
-        commands.append((f"{rfs} evaluate --model {named}", why))
-    elif not measured_all(measured[-1], read_values(folder / "config.json")):
-        why = "measure it on all held-out problems"
+    if not measured or not measured_all(measured[-1], read_values(folder / "config.json")):
+        on_all = "measure it on all held-out problems"
+        why = on_all if measured else "the run itself did not: see --eval-every"
         commands.append((f"{rfs} evaluate --model {named}", why))
     parts = [
         before_and_after(rows),
