@@ -9,7 +9,7 @@ from .reading.boxes import boxed_answer, last_box
 from .reading.choices import bare_choice, labelled_choice
 from .reading.statements import parse
 
-GRADER_VERSION = "5"
+GRADER_VERSION = "6"
 
 PLAIN_NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?", re.ASCII)
 

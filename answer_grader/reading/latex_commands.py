@@ -58,3 +58,4 @@ WITH_ARGUMENT = {
     "color",
     "mspace",
 }
+INVISIBLE = {"phantom", "hphantom", "vphantom"}  # take the room of what they hide

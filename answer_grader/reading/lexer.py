@@ -14,6 +14,7 @@ from .latex_commands import (
     GREEK,
     IGNORED,
     INFINITY,
+    INVISIBLE,
     OPERATORS,
     STRUCTURES,
     SYMBOLS,
@@ -32,6 +33,7 @@ LETTERS = re.compile(r"[A-Za-z]+")
 DEGREE = re.compile(r"\^\s*(?:\\(?:circ|degree)(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})")
 PRIMES = re.compile(r"\^\s*(?:\\prime(?![A-Za-z])|\{\s*(?:\\prime\s*)+\})")
 TIMES_TEN = re.compile(r"x(?=\s*10\s*\^)")
+HIDDEN = re.compile(r"\s*(?:\\(?:[A-Za-z]+|.)|[^\\])", re.DOTALL)  # by \phantom
 EQUALS = re.compile(r"\s*=")
 NO_BRACKET = re.compile(r"\s*\.(?![0-9])")  # the dot of \left.
 BAR = re.compile(r"\s*(?:\||\\[lr]?vert(?![A-Za-z]))")
@@ -242,6 +244,8 @@ class Lexer:
             self.environment(name)
         elif name in WITH_ARGUMENT:
             self.argument()
+        elif name in INVISIBLE:
+            self.invisible()
         elif name in ("(", ")", "[", "]"):
             self.tokens.gap = True  # the marks of math mode
         else:
@@ -253,6 +257,14 @@ class Lexer:
             raise Unparsed
         self.position = sign.end()
         self.tokens.add("op", "≠")
+
+    def invisible(self) -> None:
+        """What \\phantom hides: the text between braces, a command or a character."""
+        if self.text[self.position :].lstrip().startswith("{"):
+            self.argument()
+        else:
+            hidden = HIDDEN.match(self.text, self.position)
+            self.position = hidden.end() if hidden else len(self.text)
 
     def environment(self, mark: str) -> None:
         name = self.argument()

@@ -72,7 +72,7 @@ def answer(tokens: list[Token]) -> Node:
 
 def statement(c: Cursor) -> Node:
     """Words, or combinations with =, <, ... between them."""
-    c.accept("=")
+    c.accept("=", "≈")
     if c.token.kind == "text":
         phrase = words(c)
         if phrase is not None:

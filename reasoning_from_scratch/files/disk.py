@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
@@ -73,11 +73,3 @@ def sync_folder(folder: Path) -> None:
         pass  # some network file systems refuse; the rename itself is still atomic
     finally:
         os.close(descriptor)
-
-
-def sweep(folder: Path) -> None:
-    """Delete what dead processes were writing: .NAME.PID.tmp and .NAME.PID.partial."""
-    for pattern in (".*.tmp", ".*.partial"):
-        for path in list(folder.rglob(pattern)):
-            with suppress(OSError):
-                path.unlink()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from reasoning_from_scratch.text import shorten
+
 from .evals import EvalAnswer, EvalRow
 from .run_files import RunFiles
 
@@ -15,7 +17,7 @@ class Moment:
 
     step: int
     share: float  # of correct answers
-    boxed: str  # of the first answer
+    said: str  # the first answer's box; "" if it has none
     text: str
     samples: int
 
@@ -57,7 +59,9 @@ def learned(run: RunFiles, name: str) -> Learned | None:
     by_step = run.evals[name].shown
     if len(by_step) < 2:
         return None
-    stories = _stories(by_step)
+    every = [answer for answers in by_step.values() for answer in answers]
+    boxed = all(answer.boxed for answer in every if answer.right)
+    stories = _stories(by_step, boxed)
     improved = sorted(stories, key=lambda s: (-s.gain, s.moments[0].share))
     failing = [story for story in stories if story.moments[-1].share < 0.5]
     failing.sort(key=lambda s: (s.moments[-1].share, s.ever))
@@ -70,8 +74,9 @@ def learned(run: RunFiles, name: str) -> Learned | None:
     )
 
 
-def _stories(by_step: dict[int, list[EvalAnswer]]) -> list[Story]:
-    """The stories of the problems that are in every shown evaluation."""
+def _stories(by_step: dict[int, list[EvalAnswer]], boxed: bool) -> list[Story]:
+    """The stories of the problems that are in every shown evaluation. `boxed`: what is correct is
+    in a box. An environment, or a verifier of your own, may read anything."""
     grouped = []
     for answers in by_step.values():
         groups: dict[tuple[int, str], list[EvalAnswer]] = {}
@@ -82,15 +87,17 @@ def _stories(by_step: dict[int, list[EvalAnswer]]) -> list[Story]:
     for key, (first, *_) in grouped[0].items():
         if all(key in groups for groups in grouped):
             moments = [
-                _moment(step, groups[key]) for step, groups in zip(by_step, grouped, strict=True)
+                _moment(step, groups[key], boxed) for step, groups in zip(by_step, grouped, strict=True)
             ]
             stories.append(Story(first.problem_id, first.problem, first.truth, moments))
     return stories
 
 
-def _moment(step: int, answers: list[EvalAnswer]) -> Moment:
+def _moment(step: int, answers: list[EvalAnswer], boxed: bool) -> Moment:
     share = sum(answer.right for answer in answers) / len(answers)
-    return Moment(step, share, answers[0].boxed, answers[0].text, len(answers))
+    first = answers[0]
+    last_line = "" if boxed else shorten(first.text.strip().rpartition("\n")[2], 60)
+    return Moment(step, share, first.boxed or last_line, first.text, len(answers))
 
 
 def _counts(stories: list[Story]) -> list[tuple[str, str, int]]:

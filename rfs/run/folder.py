@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from reasoning_from_scratch import DISTRIBUTION
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import disk_errors_as, sweep, write_whole
+from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.text import (
     as_lines,
@@ -128,6 +128,15 @@ class RunFolder:
         """What is in the folder by the names of a run's files."""
         return [path for name in (*WRITTEN, *TRACES) for path in self.path.glob(name)]
 
+    def sweep(self) -> None:
+        """Delete what dead processes were writing, .NAME.PID.tmp and .NAME.PID.partial: here and in
+        the folders of this run. A folder of another run may be here, too, and its process alive."""
+        folders = [path.rglob for path in self.written() if path.is_dir()]
+        for find in (self.path.glob, *folders):
+            for left in [*find(".*.tmp"), *find(".*.partial")]:
+                with suppress(OSError):
+                    left.unlink()
+
     def has(self, name: str) -> bool:
         return (self.path / name).exists()
 
@@ -139,7 +148,7 @@ class RunFolder:
             self.refuse_used(config.overwrite)
             if self.used():
                 self.clear()
-            sweep(self.path)
+            self.sweep()
             self.open_log()
             write_whole(self.path / "code.diff", code_diff())
             notes = {"set_by": config.set_by, "start": start or {}, "versions": versions()}
@@ -149,7 +158,7 @@ class RunFolder:
     def reopen(self) -> None:
         """Continue a run here: keep others out, and delete half-written files of a dead process."""
         self.lock.take()
-        sweep(self.path)
+        self.sweep()
         self.open_log()
 
     def close(self) -> None:

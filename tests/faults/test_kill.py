@@ -75,7 +75,8 @@ def test_a_closed_pipe_does_not_end_a_run(tmp_path):
 
 
 def test_the_next_start_sweeps_up(tmp_path):
-    """Temporary files of a dead process go; what people put there stays."""
+    """Temporary files of a dead process go; what people put there stays, and what a
+    run in a folder of this one is writing."""
     run = tmp_path / "plain0"
     asked = kill_loop.config(run, steps=4)
     train(asked, quiet=True, **toy_world(tmp_path))
@@ -87,6 +88,7 @@ def test_the_next_start_sweeps_up(tmp_path):
         "checkpoints/000009/model.safetensors",
     ]
     mine = ["notes.txt", "checkpoints/.DS_Store", "checkpoints/000002/notes.txt", "mine/a.tmp"]
+    mine.append("another-run/.metrics.csv.78.tmp")
     for name in left + mine:
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text("half")

@@ -72,6 +72,10 @@ TREES = {
     r"5\text{ km/h}": trees.Quantity(num(5), ((Unit("hour"), -1), (Unit("km"), 1))),
     r"3 \pmod{7}": trees.Quantity(THREE, ((Unit("7", "modulus"), 1),)),
     r"\begin{pmatrix} 1 & 2 \\ 3 & x \end{pmatrix}": trees.Matrix(((ONE, TWO), (THREE, x))),
+    r"\phantom{-}1": ONE,
+    r"\phantom -1": ONE,
+    r"2 \hphantom{\alpha} + 1": trees.Add((TWO, ONE)),
+    r"\vphantom\alpha x": x,
     "h(x) = x": trees.Relation(("=",), (trees.Sym("h(x)"), x)),
 }
 
@@ -81,7 +85,7 @@ def test_what_is_read(text):
     assert parse(text).tree == TREES[text]
 
 
-@pytest.mark.parametrize("text", ["", "3 4", "1+", r"\frac{1}{", "x^{2}^3", "3.14159...", "≈ 5"])
+@pytest.mark.parametrize("text", ["", "3 4", "1+", r"\frac{1}{", "x^{2}^3", "3.14159...", "5 ≈"])
 def test_what_is_not_read(text):
     with pytest.raises(Unparsed):
         parse(text)
