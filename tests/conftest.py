@@ -63,16 +63,17 @@ ROOT = Path(__file__).parents[1]
 # after these, in the order of the folders; test_structure.py checks the names. The last three are
 # the longest of `pytest -m core`.
 SLOWEST_FIRST = """
-    ch07/ch07_main.ipynb
-    ch06/ch06_main.ipynb
-    ch06/ch06_short.ipynb
-    ch08/ch08_main.ipynb
     ch07/ch07_museum.ipynb
-    ch07/ch07_laboratory.ipynb
-    ch07/ch07_turns.ipynb
-    tests/program/commands/test_playground.py
-    tests/program/commands/test_book.py
+    ch06/ch06_main.ipynb
     tests/program/scale/test_ray_rollouts.py
+    ch06/ch06_solutions.ipynb
+    tests/program/commands/test_book.py
+    ch07/ch07_main.ipynb
+    ch07/ch07_turns.ipynb
+    ch08/ch08_main.ipynb
+    ch06/ch06_short.ipynb
+    ch07/ch07_laboratory.ipynb
+    tests/program/commands/test_playground.py
     tests/test_combinations.py
     tests/program/scale/test_ranks.py
     tests/book/test_reasoning_stages.py
