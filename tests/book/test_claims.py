@@ -127,7 +127,8 @@ def smollm2_in_chapter_8() -> str:
 
 def other_text() -> str:
     before, after = (rows_of(GSM8K, **which)[0]["perplexity"] for which in (BASE, SEEDS[0]))
-    return f"raise its perplexity from {float(before):.0f} to {float(after):.0f}"
+    rise = f"from {float(before):.0f} to {float(after):.0f}"
+    return f"raise the perplexity of section 8.6's Qwen {rise}"
 
 
 def fresh_rows() -> str:
