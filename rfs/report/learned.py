@@ -87,7 +87,8 @@ def _stories(by_step: dict[int, list[EvalAnswer]], boxed: bool) -> list[Story]:
     for key, (first, *_) in grouped[0].items():
         if all(key in groups for groups in grouped):
             moments = [
-                _moment(step, groups[key], boxed) for step, groups in zip(by_step, grouped, strict=True)
+                _moment(step, groups[key], boxed)
+                for step, groups in zip(by_step, grouped, strict=True)
             ]
             stories.append(Story(first.problem_id, first.problem, first.truth, moments))
     return stories
