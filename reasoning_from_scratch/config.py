@@ -52,7 +52,8 @@ class Steps:
     problems_per_step: Annotated[int, AtLeast(1)] = 8
     """Sample this many problems at each step."""
     active_sampling: Annotated[bool, SAMPLED] = False
-    """Sample more problems until problems-per-step groups have correct and incorrect answers."""
+    """Sample more problems until problems-per-step groups have correct and incorrect answers, at
+    most four times as many."""
 
 
 @dataclass
@@ -160,7 +161,7 @@ class Loss:
     clip_high: Annotated[float, AtLeast(0), Needs("clips"), Needs("updates_again")] = 1.2
     """Bound that ratio from above; p_start is the trainer's own probability when the step began."""
     dro_beta: Annotated[float, AtLeast(0), Needs("objective", "dro"), DRIFT] = 0.05
-    """Multiply the squared log-ratio in the dro objective by this."""
+    """Multiply half the squared log-ratio in the dro objective by this."""
     divergence_limit: Annotated[float, AtLeast(0), Needs("objective", "dppo"), DRIFT] = 0.2
     """Let dppo move a token's probability at most this far from the sampler's: |p - p_sampler|."""
     kl: Annotated[KL, SAMPLED] = "none"
@@ -185,7 +186,8 @@ class Loss:
     """Weight each token by its own p_start / p_sampler, or all by their product over the
     rollout."""
     sequence_mask_threshold: Annotated[float | None, Above(0), DRIFT] = None
-    """Drop rollouts with negative advantage from which the policy has moved further than this."""
+    """Drop rollouts with negative advantage that the policy has left: their mean log(p_sampler / p)
+    is above this."""
     drop_uniform_groups: Annotated[bool, SAMPLED] = True
     """Skip the training pass of groups whose rewards are all equal (unless with KL or dro)."""
 
@@ -286,10 +288,11 @@ class Device:
     """Where a model is stored, and in which number format."""
 
     device: str = "auto"
-    """Compute on this: cpu, cuda, mps, or auto."""
+    """Compute on this: cpu, cuda (or cuda:1, ...), mps, xpu, or auto, the best one here."""
     dtype: Dtype = "auto"
-    """Store the weights in this number format. With auto it is bfloat16 on CUDA and, for models
-    that are not small, on CPUs that multiply it faster, else float32."""
+    """Store the weights in this number format. With auto it is bfloat16 on GPUs that compute in it
+    (but not on mps) and, for models that are not small, on CPUs that multiply it faster, else
+    float32."""
 
 
 @dataclass

@@ -38,7 +38,8 @@ class CompareOptions(TrainOptions):
     recipes: tuple[str, ...] = ("grpo", "dr_grpo", "dapo")
     """Compare these rows of `rfs recipes`, or your own, FILE.py:NAME."""
     lrs: tuple[float, ...] | None = None
-    """Try these learning rates with each recipe; the best one for each is shown."""
+    """Try these learning rates with each recipe; the best one for each is shown (default: only the
+    recipe's, or what suits the model)."""
     seeds: Annotated[int, AtLeast(1)] = 3
     """Make this many runs per recipe and learning rate, with seeds 0, 1, ..."""
     baseline: str | None = None

@@ -38,7 +38,8 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
     fallback: Literal["none", "number_only", "number_then_full"] = "none"
     """Read this where nothing is boxed; the book's scores use number_then_full."""
     reward: str | None = None
-    """Replace the grader by your own verifier, FILE.py:FUNCTION; a reward of 1 means correct."""
+    """Replace the grader by your own verifier, FILE.py:FUNCTION, or by gsm8k, which reads the
+    number after ####; a reward of 1 means correct."""
     out_path: Path | None = None
     """Write a JSON line per answer to this file, with a card beside it; a killed run goes on where
     it was, and a larger --limit adds to the file. Several models or sets have a file each:
