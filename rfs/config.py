@@ -57,10 +57,12 @@ class Run:
     """What is trained, and where the run is stored."""
 
     model: Annotated[str, FIXED] = "tiny-base"
-    """Start from this model: tiny-base, smollm2, qwen-0.5b, OWNER/NAME, a folder, a file, a run or
-    RUN@SAVE. A LoRA folder, such as a run's adapter/, is loaded on top of its base model."""
+    """Start from this model: tiny-base, smollm2, qwen-0.5b, OWNER/NAME, a folder, a file, a run
+    (its best save) or RUN@SAVE. A LoRA folder, such as a run's adapter/, is loaded on top of its
+    base model."""
     load_checkpoint_path: Annotated[str | None, FIXED] = None
-    """Load the current weights of this checkpoint or run, and nothing else."""
+    """Load these weights into that model, and nothing else: a folder, a file, a run (its best save)
+    or RUN@SAVE."""
     kl_reference: Annotated[str | None, Needs("kl"), FIXED] = None
     """Compare with this model in the KL penalty (default: the trained model at its start)."""
     recipe: str = "grpo"
