@@ -17,10 +17,10 @@ import numpy as np
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.engine import generate
-from reasoning_from_scratch.own_policy import Policy
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.sampling import Rollout, Sampling
 from reasoning_from_scratch.tokenizer import model_stop_ids
+from rfs.own_policy import Policy
 from rfs.serve import data, messages
 
 

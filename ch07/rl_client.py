@@ -24,6 +24,7 @@ from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.text import percent
+from rfs.files.saved_models import which_weights
 from rfs.tasks.problem_sets import held_out, load_problems, training_problems
 
 if "TINKER_API_KEY" in os.environ:
@@ -55,7 +56,7 @@ class Config:
 def main(config: Config) -> None:
     """Trains with a server or in this process, and measures before and after."""
     check(config)
-    tokenizer = load_tokenizer_only(config.tokenizer or config.model)
+    tokenizer = load_tokenizer_only(which_weights(config.tokenizer or config.model))
     problems, test = training_problems(config.problems), load_problems(held_out(config.problems))
     if problems[0].rules:
         told = "is judged by its own rules, not by a box: use rfs train"

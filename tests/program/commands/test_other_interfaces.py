@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from toy import toy_config, toy_policy, toy_problems, toy_world
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.model_names import shipped_folder
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.text import read_lines
@@ -105,6 +107,15 @@ def test_rl_client_runs_on_a_policy_of_this_process(run, monkeypatch):
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     code, out, _ = run("rl_client.py", *TINY, "test_limit=2")
     assert code == 0 and out.count("(greedy)") == 2 and "step 1  reward/total 0" in out
+
+
+def test_rl_client_goes_on_from_a_run(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    saves = tmp_path / "mine" / "checkpoints"
+    shutil.copytree(shipped_folder("tiny-base"), saves / "000002")
+    (tmp_path / "mine" / "metrics.jsonl").write_text('{"step": 1}\n')
+    code, out, err = run("rl_client.py", *TINY, "test_limit=2", "steps=1", "model=mine")
+    assert code == 0 and out.count("(greedy)") == 2 and "taking mine@000002" in err
 
 
 # ---- rl_basic.py, and Tinker's words for `rfs train`
