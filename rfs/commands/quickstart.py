@@ -148,7 +148,7 @@ def next_commands(folder: Path, longer: bool) -> str:
         if longer
         else (
             f"{rfs} quickstart --longer",
-            "ten minutes more: problems longer than any it has seen",
+            "eight minutes more: problems longer than any it has seen",
         ),
     ]
     if Path(CHAPTER).is_file():  # absent if the package came without the book, or elsewhere
