@@ -130,6 +130,25 @@ def test_each_arm_is_a_row_and_is_not_repeated(all_arms):
         assert path.stat().st_mtime_ns == written[path]
 
 
+def test_a_call_without_the_test_set_keeps_what_was_measured_on_it(all_arms):
+    before = {str(row) for row in read_table(all_arms.out)}
+    gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": ("base", "grpo"), "final": False}))
+    assert {str(row) for row in read_table(all_arms.out)} == before
+
+
+def test_a_finished_arm_is_not_taken_for_one_with_other_options(all_arms):
+    for arm, change, words in (
+        ("grpo", {"steps": 3}, "grpo-3-0.0001 was made with --steps 2, not 3; choose another"),
+        ("dr-grpo", {"problems_per_step": 4}, "with --problems-per-step 2, not 4"),
+        ("distilled", {"teacher": "tiny-grpo-longer"}, "--teacher tiny-grpo, not tiny-grpo-longer"),
+        ("solutions", {"solutions_per_step": 8}, "--solutions-per-step 4, not 8"),
+    ):
+        with pytest.raises(UserError, match=words):
+            gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": (arm,), **change}))
+    # Its steps follow from its budget.
+    gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": ("solutions",), "steps": 3}))
+
+
 def test_each_run_of_rollouts_keeps_its_curve(all_arms):
     rows = read_table(all_arms.out.with_name("rows_curves.csv"))
     steps = {}
