@@ -15,6 +15,7 @@ from tests.studies.made_data import write_gsm8k, write_rows
 import costs  # isort: skip
 import gsm8k  # isort: skip
 import gsm8k_lessons  # isort: skip
+import gsm8k_picture  # isort: skip
 import gsm8k_questions as questions  # isort: skip
 import gsm8k_styles  # isort: skip
 import gsm8k_table  # isort: skip
@@ -172,6 +173,20 @@ def test_each_run_of_rollouts_keeps_its_curve(all_arms):
     assert all_arms.out.with_suffix(".png").stat().st_size > 10_000
     assert steps["grpo"][0]["held_back"] and float(steps["grpo"][1]["processor_seconds"]) > 0
     assert steps["grpo"][0]["latex"] == "0" and steps["grpo"][0]["plain_reward"]
+
+
+def test_runs_at_two_learning_rates_are_two_lines_of_the_picture():
+    def row(arm, lr, step):
+        return {"arm": arm, "seed": "3", "lr": lr, "step": step}
+
+    tried = [row("grpo", lr, step) for lr in ("0.0001", "0.0002") for step in "01"]
+    once = [row("dr-grpo", "0.0001", step) for step in "01"]
+    found = gsm8k_picture.by_run([*tried, *once])
+    assert found == {
+        "grpo, seed 3, lr 0.0001": tried[:2],
+        "grpo, seed 3, lr 0.0002": tried[2:],
+        "dr-grpo, seed 3": once,
+    }
 
 
 @pytest.mark.parametrize(
