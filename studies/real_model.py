@@ -36,6 +36,7 @@ from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Sampling, greedy
 from rfs.commands.cli import run_script
 from rfs.engine import sample_groups
+from rfs.files.saved_models import evaluations_in
 from rfs.files.tables import read_table, replace_rows
 from rfs.run.options import configure
 from rfs.run.study import refuse_other_settings, run_to_end
@@ -138,13 +139,15 @@ def run(
     refuse_other_settings(config, "--folder")
     for row in run_to_end(config, quiet=False).finished().rows:
         seconds += row["time/total"]
-        found = {
-            name.partition("/")[2]: f"{value:.4f}"
-            for name, value in row.items()
-            if name.startswith(f"measured_{options.task}/")
-        }
-        if found:
-            yield {"step": f"{row['eval_step']:.0f}", "seconds": f"{seconds:.0f}"} | found
+        for evaluation in evaluations_in(row):
+            found = {
+                name.partition("/")[2]: f"{value:.4f}"
+                for name, value in evaluation.items()
+                if name.startswith(f"measured_{options.task}/")
+            }
+            if found:
+                step = f"{evaluation['eval_step']:.0f}"
+                yield {"step": step, "seconds": f"{seconds:.0f}"} | found
 
 
 # ---------------------------------------------------------------------------------- arithmetic
@@ -318,8 +321,8 @@ def draw(rows: Sequence[dict[str, str]], task: Task, path: Path) -> None:
     plt.close(figure)
 
 
-def settings_of(row: dict[str, str]) -> tuple[str, str, str]:
-    return row["lr"], row["problems"], row["rollouts"]
+def settings_of(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("lr", "problems", "rollouts", "schedule", "lora"))
 
 
 if __name__ == "__main__":
