@@ -111,6 +111,11 @@ def main(options: Options) -> None:
     if kept and not set(task.held_out()) <= kept:
         raise UserError(f"{out} has the figures of another task; choose another --out")
     if not options.picture_only:
+        other = options.model != Options.model or options.steps not in (None, task.steps)
+        if other and options.out is None:  # they would pass for more seeds of the same, or for one
+            raise UserError(
+                f"{out} has runs of {task.steps} steps of {Options.model}; choose another --out"
+            )
         lr, problems = options.lr or task.lr, options.problems_per_step or task.problems_per_step
         for seed in options.seeds:
             this = {

@@ -139,6 +139,27 @@ def test_the_picture_of_a_real_model_shows_one_schedule(tmp_path):
     assert pictures[0] == pictures[1]
 
 
+@pytest.mark.parametrize(
+    "script, changes, words",
+    [
+        (asking, {"steps": 2}, "asking.csv has runs with --steps 60, not 2; choose another --out"),
+        (second_try, {"lr": 1e-4}, "second_try.csv has runs with --lr 0.0002, not 0.0001"),
+        (binary_search, {"plays": 1}, "binary_search.csv has runs with --plays 32, not 1"),
+        (real_model, {"steps": 2}, "arithmetic.csv has runs of 200 steps of smollm2; choose"),
+        (real_model, {"model": "qwen-0.5b"}, "arithmetic.csv has runs of 200 steps of smollm2"),
+    ],
+)
+def test_the_stored_table_gets_no_rows_of_other_settings(
+    script, changes, words, tmp_path, monkeypatch
+):
+    """Its lines do not say these settings, so a trial with one seed would replace that seed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LocalPolicy, "sample", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(UserError, match=words):
+        script.main(script.Options(**changes))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("script", [asking, second_try])
 def test_an_unknown_arm_is_refused(script, tmp_path):
     options = script.Options(out=tmp_path / "table.csv", arms=("cal",), model="tiny-base")
