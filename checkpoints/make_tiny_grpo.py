@@ -103,6 +103,9 @@ def main() -> None:
     if run is None:
         run = Path("runs") / target.name
         quickstart(QuickstartOptions(longer=options.longer, log_path=str(run)))
+    missing = [name for name in ("checkpoints.jsonl", *ONCE) if not (run / name).is_file()]
+    if missing:  # now, while the shipped files are still there
+        parser.error(f"{run} is no finished run of the quickstart: it has no {missing[0]}")
     ship(run, target, kept_every)
     config = json.loads((target / "run" / "config.json").read_text())
     print(f"{target}: {config['steps']} steps with seed {config['seed']}")

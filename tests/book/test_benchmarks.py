@@ -7,6 +7,7 @@ import duel
 import peers
 import pytest
 
+from reasoning_from_scratch.errors import UserError
 from tests.conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))  # its run.py, before the folder tests/program/run
@@ -26,6 +27,11 @@ def test_a_row_runs_at_toy_size(name, capsys):
     assert "not installed: transformers, trl" in lines[0]
     rows = [line for line in lines if line.startswith("| ")][2:]
     assert rows and all(line.count("|") == 7 for line in rows)
+
+
+def test_no_threads_at_all_are_refused():
+    with pytest.raises(UserError, match="--threads is 0, but must be at least 1"):
+        run.main(["--toy", "--threads", "0"])
 
 
 def test_a_target_is_met_or_not():
