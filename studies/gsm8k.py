@@ -506,7 +506,8 @@ TRAIN: dict[str, Callable[[Trial, str], dict[str, float]]] = {
 # ------------------------------------------------------------------------------ how long it takes
 
 TRIED = 4  # problems, with eight answers each
-SETS_OF_TEST = 2 * 1319 + 16 * 200 + 500 + 200  # answers of a final model: see measuring.py
+# Answers of a final model: see measuring.py; and once more with Qwen's own prompt.
+SETS_OF_TEST = 2 * 1319 + 16 * 200 + 500 + 200 + 1319
 
 
 def estimate(options: Options) -> str:
@@ -529,7 +530,8 @@ def estimate(options: Options) -> str:
     tokens = mean(len(rollout.response_ids) for rollout in rollouts)
     hours = options.steps * options.problems_per_step / TRIED * (sampled + learned) / 3600
     measuring = SETS_OF_TEST * sampled / len(rollouts) / 3600
-    runs = len(options.seeds) * (len(options.arms) - ("base" in options.arms))
+    arms = len(options.arms) - ("base" in options.arms)
+    runs = arms * len(options.seeds) * max(1, len(options.lr))
     return (
         f"{len(rollouts)} answers of {tokens:.0f} tokens took {sampled:.0f} seconds to sample and "
         f"{learned:.0f} to train on (the first time, which is the slowest).\n"

@@ -445,12 +445,12 @@ def test_answers_are_collected_until_the_time_is_spent(data, small, tmp_path):
 def test_smoke_says_how_long_it_takes(data, small, tmp_path, capsys):
     options = gsm8k.Options(
         arms=("base", "grpo", "solutions"), model="tiny-base", folder=tmp_path, smoke=True,
-        out=tmp_path / "a.csv",
+        out=tmp_path / "a.csv", lr=(1e-4, 2e-4),
     )  # fmt: skip
     gsm8k.main(options)
     said = capsys.readouterr().out
     assert "32 answers of" in said and "50 steps of 16 x 8 answers" in said
-    assert "The 6 runs asked for take at most" in said
+    assert "The 12 runs asked for take at most" in said  # two arms, three seeds, two rates
     assert not options.out.exists()
 
 
