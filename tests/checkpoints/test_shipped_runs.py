@@ -61,3 +61,17 @@ def test_a_run_that_lacks_a_file_is_refused_while_the_shipped_one_is_whole(
         shutil.copytree(shipped / "run", run, dirs_exist_ok=True)
         (run / "probes.jsonl").unlink()
     assert sorted(shipped.rglob("*")) == before
+
+
+def test_a_quickstart_that_was_interrupted_is_not_shipped(tmp_path, monkeypatch):
+    """Its folder has all files, and the weights of an early step."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["make_tiny_grpo.py"])
+
+    def interrupted(options):
+        shutil.copytree(ROOT / "checkpoints" / "tiny-grpo" / "run", options.log_path)
+        return 130
+
+    monkeypatch.setattr(make_tiny_grpo, "quickstart", interrupted)
+    assert make_tiny_grpo.main() == 130
+    assert not (tmp_path / "checkpoints").exists()
