@@ -53,6 +53,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.list:
         print("\n".join(f"{name:<14}{first_line(row)}" for name, row in ROWS.items()))
         return 0
+    if options.threads < 1:
+        raise UserError(f"--threads is {options.threads}, but must be at least 1")
     torch.set_num_threads(options.threads)
     missing = [name for name in ("transformers", "trl") if not peers.have(name)]
     if missing:

@@ -27,12 +27,12 @@ os.environ["OMP_NUM_THREADS"] = "1"  # here and in the server: a second core has
 import torch
 
 from reasoning_from_scratch.config import Loss
+from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from rfs.commands.chat import stream
-from rfs.engine import generate
 from rfs.own_policy import Policy
 from rfs.tasks.problem_sets import load_problems
 

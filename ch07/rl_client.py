@@ -100,7 +100,9 @@ def main(config: Config) -> None:
 
 def check(config: Config) -> None:
     """Refuses what could not learn anything."""
-    least = dict(steps=1, problems_per_step=1, rollouts=2, max_new_tokens=1, eval_limit=1)
+    least = dict(
+        steps=1, problems_per_step=1, rollouts=2, lora_rank=0, max_new_tokens=1, eval_limit=1
+    )
     for name, smallest in least.items():
         if getattr(config, name) < smallest:
             raise UserError(f"{name} is {getattr(config, name)}; choose {smallest} or more")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.text import as_lines, read_lines
-from rfs.commands.cli import with_home
+from rfs.commands.cli import guarded, with_home
 from rfs.commands.plot import plot_runs
 from rfs.commands.quickstart import QuickstartOptions, quickstart
 from rfs.report import write_run_report
@@ -93,7 +93,7 @@ def link(split: str, step: int, words: str) -> str:
     return f' · <a data-flat href="{page}">{words.format(name)}</a>'
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description="Make a shipped model from the quickstart's run.")
     parser.add_argument("--longer", action="store_true", help="make tiny-grpo-longer (second run)")
     parser.add_argument("--from-run", type=Path, help="a finished quickstart run to use")
@@ -102,11 +102,16 @@ def main() -> None:
     run = options.from_run
     if run is None:
         run = Path("runs") / target.name
-        quickstart(QuickstartOptions(longer=options.longer, log_path=str(run)))
+        if code := quickstart(QuickstartOptions(longer=options.longer, log_path=str(run))):
+            return code  # it was interrupted, and only a whole run is shipped
+    missing = [name for name in ("checkpoints.jsonl", *ONCE) if not (run / name).is_file()]
+    if missing:  # now, while the shipped files are still there
+        parser.error(f"{run} is no finished run of the quickstart: it has no {missing[0]}")
     ship(run, target, kept_every)
     config = json.loads((target / "run" / "config.json").read_text())
     print(f"{target}: {config['steps']} steps with seed {config['seed']}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(guarded("make_tiny_grpo.py", main))

@@ -27,6 +27,7 @@ from rfs.engine import sample_groups
 from rfs.files.models import load_model_and_tokenizer
 from rfs.files.tables import read_table, replace_rows
 from rfs.report.run_files import read_rollouts
+from rfs.run.option_checks import flag
 from rfs.run.options import configure
 from rfs.run.start import train
 from rfs.tasks.problem_sets import load_problems
@@ -66,6 +67,7 @@ def main(options: Options) -> None:
     """Trains, measures, and draws."""
     check_names("arm", options.arms, ARMS)
     if not options.picture_only:
+        check_table(options, ("model", "steps", "lr", "limit", "samples"))
         if options.model == BLURRED and not Path(BLURRED).is_dir():
             raise UserError(f"no model in {BLURRED}; make it: uv run checkpoints/blurred.py")
         for arm in options.arms:
@@ -75,6 +77,19 @@ def main(options: Options) -> None:
                 replace_rows(options.out, {"arm": arm, "seed": str(seed)}, found)
     draw(read_table(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
+
+
+def check_table(options: Any, names: Sequence[str]) -> None:
+    """A row does not say these options, so those of other runs would pass for more seeds of the
+    runs in the usual file, or replace them."""
+    usual = type(options)()
+    for name in names if options.out == usual.out else ():
+        value, stored = getattr(options, name), getattr(usual, name)
+        if value != stored:
+            raise UserError(
+                f"{options.out} has runs with {flag(name)} {stored}, not {value}; choose another "
+                "--out"
+            )
 
 
 def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:

@@ -23,6 +23,8 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from asking import check_table
+
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Sampling
@@ -74,11 +76,13 @@ class Options:
 
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
-    if not 0 < options.eval_every <= options.steps:
+    if not 0 < options.eval_every <= options.steps or options.steps % options.eval_every:
         raise UserError(
-            f"--eval-every is {options.eval_every}; choose 1 to {options.steps}, the --steps"
+            f"--eval-every is {options.eval_every}; choose a number that divides --steps "
+            f"{options.steps}, so that the end is measured"
         )
     if not options.picture_only:
+        check_table(options, ("model", "steps", "lr", "plays"))
         for pay, kl, seed in product(options.reward, options.kl_coef, options.seeds):
             this = {"pay": pay, "kl": f"{kl:g}"}
             this |= {"leave out": str(options.leave_out), "seed": str(seed)}

@@ -37,6 +37,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import mean
 from typing import Literal
@@ -52,13 +53,16 @@ from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.text import as_lines, read_lines
 from rfs.commands.cli import run_script
+from rfs.config import RunConfig
 from rfs.engine import FAST
+from rfs.files.saved_models import evaluations_in
 from rfs.files.tables import replace_rows
 from rfs.own_policy import Policy
 from rfs.report.metrics import MIXED
 from rfs.run.evaluations import solution_loss
 from rfs.run.options import configure, resumed_config
 from rfs.run.start import train
+from rfs.run.study import refuse_other_settings
 from rfs.tasks.own_task import function_from_file
 
 HERE = Path(__file__).resolve()
@@ -310,22 +314,25 @@ def measured_on_the_way(model, tokenizer) -> dict[str, float]:
     return {"session": SESSION, "seconds": seconds} | row
 
 
-def rows_of_run(options: Options, folder: Path, settings: dict) -> list[dict]:
+def rows_of_run(config: RunConfig) -> list[dict]:
     """What a run reports at each step; it starts a new run or continues an interrupted one."""
+    folder = Path(config.log_path)
     if (folder / "config.json").exists():
         config = resumed_config(folder)
-    else:
-        config = configure(
-            **usual(options) | settings, log_path=str(folder), rolling_every=10,
-            eval_every=options.eval_every * (5 if settings["recipe"] == "sft" else 1),
-            evaluators=[EVALUATOR], eval_problems=[f"{PROBLEMS}:held_out"],
-            eval_limit=1,
-        )  # fmt: skip
     count_from_now()
     result = train(config)
     if result.stopped:
         raise UserError(f"{folder}: {result.stopped}; the same command goes on from there")
     return list(result.rows)
+
+
+def config_of(options: Options, settings: dict, folder: Path) -> RunConfig:
+    return configure(
+        **usual(options) | settings, log_path=str(folder), rolling_every=10,
+        eval_every=options.eval_every * (5 if settings["recipe"] == "sft" else 1),
+        evaluators=[EVALUATOR], eval_problems=[f"{PROBLEMS}:held_out"],
+        eval_limit=1,
+    )  # fmt: skip
 
 
 def usual(options: Options) -> dict:
@@ -353,9 +360,9 @@ def seconds_of(rows: Sequence[dict]) -> float:
     """Processor time of a run without its measurements. What an interrupted run did after its last
     measurement is not counted either."""
     sessions: dict[float, list[dict]] = {}
-    for row in rows:
-        if "measured_on_the_way/seconds" in row:
-            sessions.setdefault(row["measured_on_the_way/session"], []).append(row)
+    for found in chain.from_iterable(map(evaluations_in, rows)):
+        if "measured_on_the_way/seconds" in found:
+            sessions.setdefault(found["measured_on_the_way/session"], []).append(found)
     total = 0.0
     for measurements in sessions.values():
         total += measurements[-1]["measured_on_the_way/seconds"]
@@ -377,9 +384,12 @@ def main(options: Options) -> None:
             if stage == "examples":
                 show(options, seed, folder.parent)
                 continue
+            if (folder / "run" / "config.json").exists():  # finished or not
+                refuse_other_settings(stage_config(options, seed, stage, folder), "--folder")
             row = kept(folder / "row.json", run_stage, options, seed, stage, folder)
-            if options.final and stage not in ("pass-rates", "teacher-answers"):
-                row |= kept(folder / "final.json", measure_finally, options, folder)
+            final = folder / "final.json"  # once measured, it stays in the table
+            if final.exists() or options.final and stage not in ("pass-rates", "teacher-answers"):
+                row |= kept(final, measure_finally, options, folder)
             shown = {name: f"{row[name]:.4g}" if name in row else "" for name in COLUMNS}
             replace_rows(options.out, {"seed": str(seed), "stage": stage}, [shown])
             print(seed, stage, {name: value for name, value in shown.items() if value}, flush=True)
@@ -401,19 +411,24 @@ def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str
         return pass_rates(options, load(warm), seed, folder / "chosen.jsonl")
     if stage == "teacher-answers":
         return teacher_answers(options, load(grpo), seed, folder / "answers.jsonl")
-    run = folder / "run"
     if stage == "adapter":
         write_lessons(options, folder.parent)
+    config = stage_config(options, seed, stage, folder)
+    row = {"seconds": seconds_of(rows_of_run(config)), "steps": float(config.steps)}
+    return row | {"lr": config.lr} | measured(load(folder), options.held_out)
+
+
+def stage_config(options: Options, seed: int, stage: str, folder: Path) -> RunConfig:
+    """The run of a stage. Where its steps follow from a budget, a run that has begun keeps them."""
+    run, grpo = folder / "run", folder.parent / "grpo"
     settings = settings_of(options, stage, folder.parent) | {"seed": seed}
-    if (run / "config.json").exists():
+    if "steps" not in settings and (run / "config.json").exists():
         settings["steps"] = resumed_config(run).steps
     elif "steps" not in settings:  # its budget is GRPO's time, minus its preparation
         prepared = {"grpo-chosen": "pass-rates", "from-teacher": "teacher-answers"}.get(stage)
         left = seconds_at(grpo) - (seconds_at(folder.parent / prepared) if prepared else 0)
         settings["steps"] = max(1, int(left / pace(options, folder / "pace", settings)))
-    rows = rows_of_run(options, run, settings)
-    row = {"seconds": seconds_of(rows), "steps": float(settings["steps"]), "lr": settings["lr"]}
-    return row | measured(load(folder), options.held_out)
+    return config_of(options, settings, run)
 
 
 def settings_of(options: Options, stage: str, others: Path) -> dict:
@@ -489,6 +504,7 @@ def teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) ->
 
 def write_lessons(options: Options, others: Path) -> None:
     """For the adapter: the solutions of the warm start, and the teacher's correct answers."""
+    need(others / "teacher-answers", "answers.jsonl")
     rows = [
         {"problem": p.problem, "answer": p.answer, "solution": p.solution}
         for p in word_problems.worked()[: options.examples]
@@ -558,9 +574,9 @@ def curve(rows: Sequence[dict]) -> list[dict[str, str]]:
             "reward": row["reward/total"], "tokens": row["ac_tokens_per_turn"],
             "both": row[MIXED],
         }  # fmt: skip
-        if "eval_step" in row:
+        for found in evaluations_in(row):
             watched = ("greedy", "false_steps")
-            lines[row["eval_step"]] |= {n: row[f"measured_on_the_way/{n}"] for n in watched}
+            lines[found["eval_step"]] |= {n: found[f"measured_on_the_way/{n}"] for n in watched}
     names = "reward tokens both greedy false_steps".split()
     return [
         {"step": str(step)} | {name: f"{line[name]:.4g}" if name in line else "" for name in names}

@@ -74,6 +74,7 @@ from rfs.commands.cli import run_script
 from rfs.config import RunConfig
 from rfs.files.tables import read_table, replace_rows
 from rfs.own_policy import Policy
+from rfs.run.option_checks import flag
 from rfs.run.options import configure, resolved
 
 HERE = Path(__file__).resolve()
@@ -278,7 +279,8 @@ def trained(trial: Trial) -> None:
     """Trains, and measures what came of it."""
     options, folder = trial.options, trial.folder
     prompt = prompt_in(folder, trial.asked)
-    row = kept(folder / "row.json", partial(TRAIN[trial.arm], trial, prompt))
+    row = kept(folder / "row.json", partial(train, trial, prompt))
+    refuse_other_options(trial, row.pop("options", {}))  # none in a row of an earlier version
     for earlier in folder.glob("*/run"):  # what the last run began with
         forget_weights(earlier)
     this = named(options, trial.arm, str(trial.seed), f"{trial.lr:g}")
@@ -296,6 +298,34 @@ def trained(trial: Trial) -> None:
             {},
             False,
         )
+
+
+def train(trial: Trial, prompt: str) -> dict[str, Any]:
+    """What it cost, how much it learned from, and the options that decided this."""
+    return TRAIN[trial.arm](trial, prompt) | {"options": deciding(trial)}
+
+
+def deciding(trial: Trial) -> dict[str, Any]:
+    """The options that the arm depends on. A budget that is GRPO's time is no option."""
+    names = ["problems_per_step"] if trial.arm in SAMPLING else []
+    if trial.arm in CHANGES:
+        names += ["steps"]
+    else:
+        names += ["budget"] if trial.arm == "on-policy" else ["budget", "solutions_per_step"]
+    if trial.arm in TAUGHT:
+        names += ["teacher"]
+    values = {name: getattr(trial.options, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def refuse_other_options(trial: Trial, before: dict[str, Any]) -> None:
+    """A finished arm is not repeated, so it must be the one that is asked for."""
+    for name, value in deciding(trial).items():
+        if before.get(name, value) != value:
+            raise UserError(
+                f"{trial.folder} was made with {flag(name)} {before[name]}, not {value}; choose "
+                "another --folder"
+            )
 
 
 def curve_of(run: Path) -> list[dict[str, str]]:
@@ -335,13 +365,16 @@ def report(
         return Measured(opened(model(), name), prompt, folder, longest)
 
     parts: dict[str, Callable[[], dict[str, float]]] = {
-        "held_back": lambda: measured().held_back(split()[1])
+        "held_back": lambda: measured().held_back(split()[1]),
+        "test": lambda: measured().on_test_set(),
+        "beyond": lambda: measured().beyond(),
     }
+    asked = ["held_back"]
     if options.final:
-        parts["test"] = lambda: measured().on_test_set()
-        if whole:
-            parts["beyond"] = lambda: measured().beyond()
+        asked += ["test", "beyond"] if whole else ["test"]
     for part, measure in parts.items():
+        if part not in asked and not (folder / f"{part}.json").exists():
+            continue  # once measured, it stays in the table
         row |= kept(folder / f"{part}.json", measure)
         shown = {column: f"{row[column]:.5g}" if column in row else "" for column in COLUMNS}
         replace_rows(options.out, this, [shown])
@@ -473,7 +506,8 @@ TRAIN: dict[str, Callable[[Trial, str], dict[str, float]]] = {
 # ------------------------------------------------------------------------------ how long it takes
 
 TRIED = 4  # problems, with eight answers each
-SETS_OF_TEST = 2 * 1319 + 16 * 200 + 500 + 200  # answers of a final model: see measuring.py
+# Answers of a final model: see measuring.py; and once more with Qwen's own prompt.
+SETS_OF_TEST = 2 * 1319 + 16 * 200 + 500 + 200 + 1319
 
 
 def estimate(options: Options) -> str:
@@ -496,7 +530,8 @@ def estimate(options: Options) -> str:
     tokens = mean(len(rollout.response_ids) for rollout in rollouts)
     hours = options.steps * options.problems_per_step / TRIED * (sampled + learned) / 3600
     measuring = SETS_OF_TEST * sampled / len(rollouts) / 3600
-    runs = len(options.seeds) * (len(options.arms) - ("base" in options.arms))
+    arms = len(options.arms) - ("base" in options.arms)
+    runs = arms * len(options.seeds) * max(1, len(options.lr))
     return (
         f"{len(rollouts)} answers of {tokens:.0f} tokens took {sampled:.0f} seconds to sample and "
         f"{learned:.0f} to train on (the first time, which is the slowest).\n"

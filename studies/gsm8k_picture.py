@@ -16,15 +16,25 @@ PANELS = {
 }
 
 
+def by_run(rows: Sequence[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
+    """The rows of each run, by what the legend calls it. Where an arm ran at several learning rates
+    with one seed, their names have these."""
+    runs: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        runs.setdefault((f"{row['arm']}, seed {row['seed']}", row["lr"]), []).append(row)
+    names = [name for name, _ in runs]
+    return {
+        f"{name}, lr {lr}" if names.count(name) > 1 else name: run
+        for (name, lr), run in runs.items()
+    }
+
+
 def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     """A line for each run of the first model. Dots are its accuracy with greedy decoding on the
     200 problems that were held out."""
     import matplotlib.pyplot as plt
 
-    rows = [row for row in rows if row["model"] == rows[0]["model"]]
-    runs: dict[str, list[dict[str, str]]] = {}
-    for row in rows:
-        runs.setdefault(f"{row['arm']}, seed {row['seed']}", []).append(row)
+    runs = by_run([row for row in rows if row["model"] == rows[0]["model"]])
     figure, panels = plt.subplots(2, 2, figsize=(9, 6.4), layout="constrained")
     for panel, (name, title) in zip(panels.flat, PANELS.items(), strict=True):
         panel.set_prop_cycle(color=COLORS)

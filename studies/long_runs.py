@@ -21,7 +21,7 @@ from statistics import fmean
 from ch07_pictures import long_run_curves
 from regime_runs import lengths
 
-from reasoning_from_scratch.errors import check_names
+from reasoning_from_scratch.errors import UserError, check_names
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import aligned, spread
@@ -81,7 +81,7 @@ class Options:
     seeds: tuple[int, ...] = (0, 1, 2)
     """Make a run of each arm with each of these seeds."""
     lr: float = 1e-4
-    """Train all arms at this learning rate."""
+    """Train all arms at this learning rate, and draw the runs that have it."""
     out: Path = Path("studies/long_runs.csv")
     """Write this file."""
     folder: Path = Path("runs/long")
@@ -98,7 +98,10 @@ def main(options: Options) -> None:
                 this = {"arm": arm, "lr": f"{options.lr:g}", "seed": str(seed)}
                 replace_rows(options.out, this, run(options, arm, seed))
     picture = options.out.with_suffix(".png")
-    long_run_curves(read_table(options.out), CURVES).savefig(picture, dpi=110)
+    rows = [row for row in read_table(options.out) if float(row["lr"]) == options.lr]
+    if not rows:
+        raise UserError(f"{options.out} has no run with --lr {options.lr:g} to draw")
+    long_run_curves(rows, CURVES).savefig(picture, dpi=110)
     print(picture)
 
 

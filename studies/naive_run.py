@@ -25,6 +25,7 @@ from gsm8k_table import CHOOSING  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from tyro.conf import Positional  # noqa: E402
 
+from reasoning_from_scratch.errors import UserError  # noqa: E402
 from reasoning_from_scratch.files.disk import write_whole  # noqa: E402
 from reasoning_from_scratch.text import read_lines  # noqa: E402
 from rfs.commands.cli import run_script  # noqa: E402
@@ -48,9 +49,11 @@ class Options:
 
 
 def main(options: Options) -> None:
-    write_table(CURVES, curve_of(options.run))
     steps = sorted(options.run.glob("train_*_rollout_summaries.jsonl"))
+    if not steps:
+        raise UserError(f"{options.run} holds no run with its answers; give the folder of a run")
     kept = {str(1 + n): first_answers(steps[n]) for n in (0, len(steps) - 1)}
+    write_table(CURVES, curve_of(options.run))
     write_whole(ANSWERS, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -36,6 +36,7 @@ from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Sampling, greedy
 from rfs.commands.cli import run_script
 from rfs.engine import sample_groups
+from rfs.files.saved_models import evaluations_in
 from rfs.files.tables import read_table, replace_rows
 from rfs.run.options import configure
 from rfs.run.study import refuse_other_settings, run_to_end
@@ -110,6 +111,11 @@ def main(options: Options) -> None:
     if kept and not set(task.held_out()) <= kept:
         raise UserError(f"{out} has the figures of another task; choose another --out")
     if not options.picture_only:
+        other = options.model != Options.model or options.steps not in (None, task.steps)
+        if other and options.out is None:  # they would pass for more seeds of the same, or for one
+            raise UserError(
+                f"{out} has runs of {task.steps} steps of {Options.model}; choose another --out"
+            )
         lr, problems = options.lr or task.lr, options.problems_per_step or task.problems_per_step
         for seed in options.seeds:
             this = {
@@ -138,13 +144,15 @@ def run(
     refuse_other_settings(config, "--folder")
     for row in run_to_end(config, quiet=False).finished().rows:
         seconds += row["time/total"]
-        found = {
-            name.partition("/")[2]: f"{value:.4f}"
-            for name, value in row.items()
-            if name.startswith(f"measured_{options.task}/")
-        }
-        if found:
-            yield {"step": f"{row['eval_step']:.0f}", "seconds": f"{seconds:.0f}"} | found
+        for evaluation in evaluations_in(row):
+            found = {
+                name.partition("/")[2]: f"{value:.4f}"
+                for name, value in evaluation.items()
+                if name.startswith(f"measured_{options.task}/")
+            }
+            if found:
+                step = f"{evaluation['eval_step']:.0f}"
+                yield {"step": step, "seconds": f"{seconds:.0f}"} | found
 
 
 # ---------------------------------------------------------------------------------- arithmetic
@@ -318,8 +326,8 @@ def draw(rows: Sequence[dict[str, str]], task: Task, path: Path) -> None:
     plt.close(figure)
 
 
-def settings_of(row: dict[str, str]) -> tuple[str, str, str]:
-    return row["lr"], row["problems"], row["rollouts"]
+def settings_of(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("lr", "problems", "rollouts", "schedule", "lora"))
 
 
 if __name__ == "__main__":

@@ -120,6 +120,9 @@ def key_of(trial: Trial) -> tuple:
 
 def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
     """Makes the requested rows that are still missing, then prints the table."""
+    usual = RegimesOptions()
+    if options.model != usual.model and options.out == usual.out:
+        raise UserError(f"{usual.out} has runs from {usual.model}; choose another --out")
     regimes = {name: from_model(regime, options.model) for name, regime in regimes.items()}
     chosen = chosen_regimes(regimes, options)
     marks = SettingsMarks()

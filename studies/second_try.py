@@ -21,7 +21,7 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from asking import smoothed
+from asking import check_table, smoothed
 
 from reasoning_from_scratch.errors import check_names
 from reasoning_from_scratch.sampling import Sampling
@@ -71,6 +71,7 @@ def main(options: Options) -> None:
     """Trains, measures, and draws."""
     check_names("arm", options.arms, ARMS)
     if not options.picture_only:
+        check_table(options, ("model", "steps", "lr", "limit", "samples"))
         before = list(measured(options, 0, *load_model_and_tokenizer(options.model)))
         for arm in options.arms:
             for seed in options.seeds:

@@ -7,6 +7,7 @@ from math import isnan
 from statistics import mean, stdev
 
 import pytest
+from first_questions import is_measured, measured
 from gsm8k_chapter import rivals
 
 from tests.conftest import ROOT
@@ -223,6 +224,18 @@ def products() -> str:
     asked = rows_of("studies/first_questions.csv", model="the quickstart", problems="a * b")
     shares = sorted(2 * int(row["correct"]) for row in asked)
     return "After the quickstart it solves {}, {} or {}%, depending on the seed".format(*shares)
+
+
+def swapped() -> str:
+    """How many of the measured products and sums may be trained on the other way round."""
+    products, sums = (
+        sum(not is_measured(" ".join(one.problem[8:-1].split()[::-1])) for one in measured(table))
+        for table in ("a * b", "a + b")
+    )
+    return (
+        f"Of the 50 products, {products} may come up in training with their numbers swapped, and "
+        f"of the sums {sums}"
+    )
 
 
 def begun(page: str) -> str:
@@ -818,6 +831,7 @@ def gsm8k_in_the_card() -> str:
         (CH07, falling_rate_in_chapter_7()),
         (CH06, short_questions()),
         (CH06, products()),
+        (CH06, swapped()),
         (SMOLLM2, from_teacher()),
         (SMOLLM2, fresh_rows()),
         (CH08, rivals_seconds()),

@@ -12,7 +12,11 @@ import second_try
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
+from rfs.files.tables import read_table, write_table
 from rfs.tasks import problem_sets
+from tests.conftest import ROOT
+
+STUDIES = ROOT / "studies"
 
 STEP = {"problems_per_step": 2, "rollouts": 2}
 ANSWERED = {"steps": 2, "limit": 3, "samples": 1}
@@ -46,7 +50,7 @@ EXPERIMENTS = {
     real_model: (
         {"model": "tiny", "task": "arithmetic", "steps": 2, "eval_every": 1} | STEP,
         ("step",),
-        [("0",), ("2",)],
+        [("0",), ("1",), ("2",)],
     ),
 }
 
@@ -107,6 +111,53 @@ def test_ctrl_c_ends_the_script_and_leaves_its_table(script, small, tmp_path, mo
         if "eval_every" in asked:  # which is not in the folder's name
             with pytest.raises(UserError, match="choose another --folder"):
                 script.main(script.Options(**asked | {"eval_every": 2}))
+
+
+def test_the_picture_of_long_runs_shows_one_learning_rate(tmp_path):
+    """Runs at another one would pass for more seeds of the same."""
+    rows = read_table(STUDIES / "long_runs.csv")
+    pictures = []
+    for name, some in (
+        ("one.csv", rows),
+        ("two.csv", [*rows, *(row | {"lr": "0.0002", "right": "0.9"} for row in rows)]),
+    ):
+        write_table(tmp_path / name, some)
+        long_runs.main(long_runs.Options(out=tmp_path / name, picture_only=True))
+        pictures.append((tmp_path / name).with_suffix(".png").read_bytes())
+    assert pictures[0] == pictures[1]
+    with pytest.raises(UserError, match="no run with --lr 0.0003 to draw"):
+        long_runs.main(long_runs.Options(out=tmp_path / name, picture_only=True, lr=3e-4))
+
+
+def test_the_picture_of_a_real_model_shows_one_schedule(tmp_path):
+    rows = read_table(STUDIES / "real_model_instructions.csv")
+    others = [row | {"schedule": "constant", "sampled": "0.01"} for row in rows[:2]]
+    task, pictures = real_model.TASKS["instructions"], []
+    for number, some in enumerate((rows, [*rows, *others])):
+        real_model.draw(some, task, tmp_path / f"{number}.png")
+        pictures.append((tmp_path / f"{number}.png").read_bytes())
+    assert pictures[0] == pictures[1]
+
+
+@pytest.mark.parametrize(
+    "script, changes, words",
+    [
+        (asking, {"steps": 2}, "asking.csv has runs with --steps 60, not 2; choose another --out"),
+        (second_try, {"lr": 1e-4}, "second_try.csv has runs with --lr 0.0002, not 0.0001"),
+        (binary_search, {"plays": 1}, "binary_search.csv has runs with --plays 32, not 1"),
+        (real_model, {"steps": 2}, "arithmetic.csv has runs of 200 steps of smollm2; choose"),
+        (real_model, {"model": "qwen-0.5b"}, "arithmetic.csv has runs of 200 steps of smollm2"),
+    ],
+)
+def test_the_stored_table_gets_no_rows_of_other_settings(
+    script, changes, words, tmp_path, monkeypatch
+):
+    """Its lines do not say these settings, so a trial with one seed would replace that seed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LocalPolicy, "sample", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(UserError, match=words):
+        script.main(script.Options(**changes))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("script", [asking, second_try])

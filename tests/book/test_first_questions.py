@@ -3,7 +3,6 @@
 import csv
 from fractions import Fraction
 from itertools import islice
-from types import SimpleNamespace
 
 import first_questions
 import pytest
@@ -20,6 +19,7 @@ from first_questions import (
 )
 
 from reasoning_from_scratch import grade_answer, load_model_and_tokenizer
+from rfs.run.start import TrainResult
 from tests.conftest import ROOT
 
 
@@ -69,7 +69,7 @@ def test_a_run_with_and_one_without_short_questions(tmp_path, monkeypatch, capsy
     def train(config):
         configs.append(config)
         model, tokenizer = load_model_and_tokenizer("tiny-base")
-        return SimpleNamespace(model=model, tokenizer=tokenizer)
+        return TrainResult(model, tokenizer, tmp_path, [])
 
     monkeypatch.setattr(first_questions, "train", train)
     monkeypatch.setattr(first_questions, "load_problems", lambda name: measured("a * b")[:2])
@@ -88,3 +88,13 @@ def test_a_run_with_and_one_without_short_questions(tmp_path, monkeypatch, capsy
     for name, count in counts.items():
         assert f"{name:17}{count} of 20 correct" in said
     assert "    tiny-grpo        incorrect  6 * 7 = 42? Yes / 42 * 7" in said
+
+
+def test_a_run_that_was_interrupted_is_not_measured(tmp_path, monkeypatch):
+    """It would stand in the file as if it had made all of its steps."""
+    ended = TrainResult(*load_model_and_tokenizer("tiny-base"), tmp_path, [], "interrupted at 3")
+    monkeypatch.setattr(first_questions, "train", lambda config: ended)
+    monkeypatch.setattr(first_questions, "measure", lambda *given: [])
+    with pytest.raises(KeyboardInterrupt):
+        main(Options(seeds=(3,), out=tmp_path / "mine.csv"))
+    assert not (tmp_path / "mine.csv").exists()

@@ -58,6 +58,33 @@ def test_each_stage_is_a_row_and_is_not_done_again(run):
     assert log.stat().st_mtime_ns == written
 
 
+def test_a_finished_stage_is_not_taken_for_one_with_other_settings(run):
+    """grpo would be shown as if it had the number of steps that is asked for, and rivals get its
+    time."""
+    before = run.out.read_text(encoding="utf-8")
+    for stage, change, words in (
+        ("grpo", {"steps": 3}, "grpo/run was run with steps 2, not 3; choose another --folder"),
+        ("solutions", {"sft_lr": 1e-4}, "was run with lr 0.0002, not 0.0001"),
+    ):
+        asked = {**vars(run), "stages": (stage,), **change}
+        with pytest.raises(UserError, match=words):
+            experiment.main(experiment.Options(**asked))
+    experiment.main(experiment.Options(**{**vars(run), "stages": ("warm-start",), "steps": 3}))
+    assert sorted(run.out.read_text(encoding="utf-8").split()) == sorted(before.split())
+
+
+def test_what_was_measured_at_the_end_stays_in_the_table(run):
+    before = read_table(run.out)
+    experiment.main(experiment.Options(**{**vars(run), "stages": ("grpo",), "final": False}))
+    after = {row["stage"]: row for row in read_table(run.out)}
+    assert after["grpo"]["fresh"] and after == {row["stage"]: row for row in before}
+
+
+def test_an_adapter_needs_the_teachers_answers(run, tmp_path):
+    with pytest.raises(UserError, match="run the stage teacher-answers first"):
+        experiment.write_lessons(run, tmp_path)
+
+
 def test_a_stage_that_is_unknown_or_lacks_what_it_needs_is_refused(tmp_path):
     asked = {"folder": tmp_path / "runs", "out": tmp_path / "a.csv", "seeds": (0,)}
     with pytest.raises(UserError, match="unknown stage 'grop': did you mean 'grpo'"):
@@ -71,11 +98,29 @@ def test_a_stage_that_is_unknown_or_lacks_what_it_needs_is_refused(tmp_path):
 def test_processor_time_is_added_up_over_interruptions():
     def row(step, session, seconds):
         name = "measured_on_the_way"
-        return {"eval_step": step, f"{name}/session": session, f"{name}/seconds": seconds}
+        found = {"eval_step": step, f"{name}/session": session, f"{name}/seconds": seconds}
+        return found | {"step": step, "eval_acc": 0.0}
 
     # 20 steps in a process that did something else for 10 seconds; killed; 20 more in another.
     rows = [row(0, 1.0, 10.0), {}, row(20, 1.0, 25.0), {}, row(30, 2.0, 7.0), row(40, 2.0, 12.0)]
     assert experiment.seconds_of(rows) == 15 + 12
+    # A run of one step is measured before it and after it, in one row.
+    before = {f"before/{name}": value for name, value in row(0, 1.0, 10.0).items()}
+    assert experiment.seconds_of([before | row(1, 1.0, 14.0) | {"step": 0}]) == 4
+
+
+def test_a_measurement_before_the_last_step_is_on_the_curve():
+    def row(step, **measured):
+        known = {"step": step, "reward/total": 0.5, "ac_tokens_per_turn": 9, experiment.MIXED: 0.5}
+        return known | measured
+
+    def measured(after, greedy):
+        numbers = {"measured_on_the_way/greedy": greedy, "measured_on_the_way/false_steps": 0.0}
+        return numbers | {"eval_step": after, "eval_acc": greedy}
+
+    before = {f"before/{name}": value for name, value in measured(1, 0.25).items()}
+    lines = experiment.curve([row(0, **measured(0, 0.0)), row(1, **before, **measured(2, 0.5))])
+    assert [line["greedy"] for line in lines] == ["0", "0.25", "0.5"]
 
 
 def test_a_resumed_stage_is_not_charged_for_what_the_process_did_before():

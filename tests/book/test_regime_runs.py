@@ -9,6 +9,7 @@ import torch
 from regime_findings import OUTCOMES, stored_rows
 from regime_runs import KEY, RegimesOptions, SettingsMarks, key_of, run_regimes
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.tiny.ways import WAYS
 from rfs.own_policy import Policy
 from rfs.run.options import resolved
@@ -68,6 +69,11 @@ def test_rows_of_other_settings_are_not_taken(counted, tmp_path, capsys):
     assert len(counted) == 12 and "6 rows have other settings" in capsys.readouterr().out
     marks = SettingsMarks()
     assert len({marks.of(of, arm) for of in (TWO, longer) for arm in of.arms}) == 4
+
+
+def test_rows_from_another_model_need_a_file_of_their_own(counted):
+    with pytest.raises(UserError, match="regimes.csv has runs from tiny-base; choose another"):
+        run_regimes({}, RegimesOptions(model="tiny-grpo"))
 
 
 def test_a_real_row_of_one_step(tmp_path, capsys, monkeypatch):

@@ -1,7 +1,10 @@
 """The run folders of the shipped models: a few of a run's pages, which lead to each other."""
 
 import re
+import shutil
+import sys
 
+import make_tiny_grpo
 import pytest
 from make_tiny_grpo import link_kept_pages
 
@@ -41,3 +44,34 @@ def test_a_kept_page_leads_to_the_kept_ones_around_it(tmp_path):
     assert links["train_iteration_000020.html"][1:] == [
         ("train_iteration_000010.html", "← step 11")
     ]
+
+
+def test_a_run_that_lacks_a_file_is_refused_while_the_shipped_one_is_whole(
+    tmp_path, monkeypatch, capsys
+):
+    shipped, run = tmp_path / "tiny-grpo", tmp_path / "mine"
+    shutil.copytree(ROOT / "checkpoints" / "tiny-grpo" / "run", shipped / "run")
+    monkeypatch.setattr(make_tiny_grpo, "TARGETS", {False: (shipped, 10)})
+    monkeypatch.setattr(sys, "argv", ["make_tiny_grpo.py", "--from-run", str(run)])
+    before = sorted(shipped.rglob("*"))
+    for missing in ("checkpoints.jsonl", "probes.jsonl"):
+        with pytest.raises(SystemExit) as end:
+            make_tiny_grpo.main()
+        assert end.value.code == 2 and f"it has no {missing}" in capsys.readouterr().err
+        shutil.copytree(shipped / "run", run, dirs_exist_ok=True)
+        (run / "probes.jsonl").unlink()
+    assert sorted(shipped.rglob("*")) == before
+
+
+def test_a_quickstart_that_was_interrupted_is_not_shipped(tmp_path, monkeypatch):
+    """Its folder has all files, and the weights of an early step."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["make_tiny_grpo.py"])
+
+    def interrupted(options):
+        shutil.copytree(ROOT / "checkpoints" / "tiny-grpo" / "run", options.log_path)
+        return 130
+
+    monkeypatch.setattr(make_tiny_grpo, "quickstart", interrupted)
+    assert make_tiny_grpo.main() == 130
+    assert not (tmp_path / "checkpoints").exists()

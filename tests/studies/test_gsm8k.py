@@ -15,6 +15,7 @@ from tests.studies.made_data import write_gsm8k, write_rows
 import costs  # isort: skip
 import gsm8k  # isort: skip
 import gsm8k_lessons  # isort: skip
+import gsm8k_picture  # isort: skip
 import gsm8k_questions as questions  # isort: skip
 import gsm8k_styles  # isort: skip
 import gsm8k_table  # isort: skip
@@ -130,6 +131,25 @@ def test_each_arm_is_a_row_and_is_not_repeated(all_arms):
         assert path.stat().st_mtime_ns == written[path]
 
 
+def test_a_call_without_the_test_set_keeps_what_was_measured_on_it(all_arms):
+    before = {str(row) for row in read_table(all_arms.out)}
+    gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": ("base", "grpo"), "final": False}))
+    assert {str(row) for row in read_table(all_arms.out)} == before
+
+
+def test_a_finished_arm_is_not_taken_for_one_with_other_options(all_arms):
+    for arm, change, words in (
+        ("grpo", {"steps": 3}, "grpo-3-0.0001 was made with --steps 2, not 3; choose another"),
+        ("dr-grpo", {"problems_per_step": 4}, "with --problems-per-step 2, not 4"),
+        ("distilled", {"teacher": "tiny-grpo-longer"}, "--teacher tiny-grpo, not tiny-grpo-longer"),
+        ("solutions", {"solutions_per_step": 8}, "--solutions-per-step 4, not 8"),
+    ):
+        with pytest.raises(UserError, match=words):
+            gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": (arm,), **change}))
+    # Its steps follow from its budget.
+    gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": ("solutions",), "steps": 3}))
+
+
 def test_each_run_of_rollouts_keeps_its_curve(all_arms):
     rows = read_table(all_arms.out.with_name("rows_curves.csv"))
     steps = {}
@@ -153,6 +173,20 @@ def test_each_run_of_rollouts_keeps_its_curve(all_arms):
     assert all_arms.out.with_suffix(".png").stat().st_size > 10_000
     assert steps["grpo"][0]["held_back"] and float(steps["grpo"][1]["processor_seconds"]) > 0
     assert steps["grpo"][0]["latex"] == "0" and steps["grpo"][0]["plain_reward"]
+
+
+def test_runs_at_two_learning_rates_are_two_lines_of_the_picture():
+    def row(arm, lr, step):
+        return {"arm": arm, "seed": "3", "lr": lr, "step": step}
+
+    tried = [row("grpo", lr, step) for lr in ("0.0001", "0.0002") for step in "01"]
+    once = [row("dr-grpo", "0.0001", step) for step in "01"]
+    found = gsm8k_picture.by_run([*tried, *once])
+    assert found == {
+        "grpo, seed 3, lr 0.0001": tried[:2],
+        "grpo, seed 3, lr 0.0002": tried[2:],
+        "dr-grpo, seed 3": once,
+    }
 
 
 @pytest.mark.parametrize(
@@ -411,12 +445,12 @@ def test_answers_are_collected_until_the_time_is_spent(data, small, tmp_path):
 def test_smoke_says_how_long_it_takes(data, small, tmp_path, capsys):
     options = gsm8k.Options(
         arms=("base", "grpo", "solutions"), model="tiny-base", folder=tmp_path, smoke=True,
-        out=tmp_path / "a.csv",
+        out=tmp_path / "a.csv", lr=(1e-4, 2e-4),
     )  # fmt: skip
     gsm8k.main(options)
     said = capsys.readouterr().out
     assert "32 answers of" in said and "50 steps of 16 x 8 answers" in said
-    assert "The 6 runs asked for take at most" in said
+    assert "The 12 runs asked for take at most" in said  # two arms, three seeds, two rates
     assert not options.out.exists()
 
 

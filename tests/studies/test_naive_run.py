@@ -2,6 +2,7 @@
 
 import pytest
 
+from reasoning_from_scratch.errors import UserError
 from rfs import configure, train
 from tests.studies.made_data import STUDIES  # noqa: F401  puts the studies on the path
 
@@ -32,3 +33,10 @@ def test_a_panel_for_each_curve(kept):
     assert all(
         len([line for line in panel.lines if len(line.get_xdata())]) == 4 for panel in panels
     )
+
+
+def test_a_folder_without_a_run_is_refused_and_the_stored_files_stay(kept, tmp_path):
+    before = naive_run.CURVES.read_text(), naive_run.ANSWERS.read_text()
+    with pytest.raises(UserError, match="elsewhere holds no run"):
+        naive_run.main(naive_run.Options(tmp_path / "elsewhere"))
+    assert (naive_run.CURVES.read_text(), naive_run.ANSWERS.read_text()) == before

@@ -63,6 +63,7 @@ def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
         ("rl_loop.py", "problems=instructions", "instructions is judged by its own rules"),
         ("rl_client.py", "test_limit=0", "eval_limit is 0; choose 1 or more"),
         ("rl_client.py", "group_size=1", "choose 2 or more"),
+        ("rl_client.py", "lora_rank=-1", "lora_rank is -1; choose 0 or more"),
         ("rl_client.py", "learning_rate=-1", "choose a small number above 0"),
         ("rl_client.py", "problems=instructions", "judged by its own rules"),
     ],
