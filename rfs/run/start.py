@@ -503,12 +503,14 @@ def open_folder(folder: RunFolder, start: Start) -> list[dict]:
             folder.create(config, start.record)
             return []
         folder.reopen()
-        finished = start.step == config.steps
+        finished, changes = start.step == config.steps, folder.changes(config)
         if finished:
             log.info(
                 "%s has run all %d steps; a larger --steps adds more", config.resume, config.steps
             )
-        if not finished or "steps" in folder.changes(config) or not folder.has("config.json"):
+        if not finished or "steps" in changes or not folder.has("config.json"):
+            if {"eval_problems", "eval_limit", "eval_samples"} & changes.keys():
+                folder.checkpoints.forget_scores()
             folder.note_resume(config, start.step)
         folder.rewind(start.step, config.steps)
         if finished:
