@@ -28,7 +28,7 @@ from rfs.run.option_checks import (
     check_loss_fn,
     check_void,
 )
-from rfs.tasks.own_task import recipe_from_file
+from rfs.tasks.own_task import forget_changed_files, recipe_from_file
 from rfs.tasks.problem_sets import held_out
 
 # Values for fields left at None, by model. "tiny" is any of the shipped tiny models.
@@ -81,7 +81,10 @@ def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: objec
 def recipe_row(name: str) -> Recipe:
     """The row of that name, or of FILE.py:NAME."""
     refuse_bare_file(name, "recipe")
-    return recipe_from_file(name) if is_in_file(name) else get_recipe(name)
+    if not is_in_file(name):
+        return get_recipe(name)
+    forget_changed_files()
+    return recipe_from_file(name)
 
 
 def resumed_config(path: str | Path, **changes: object) -> RunConfig:

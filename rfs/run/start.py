@@ -76,7 +76,7 @@ from rfs.scale.torchrun import join_ranks, policy_of_ranks
 from rfs.tasks.environments.conversation import Conversation, environment_of
 from rfs.tasks.environments.tools import ToolUsers
 from rfs.tasks.judge import judge_of, missing_part
-from rfs.tasks.own_task import Evaluator, function_from_file
+from rfs.tasks.own_task import Evaluator, forget_changed_files, function_from_file
 
 # Of Qwen, SmolLM and Llama: the end of a text, a turn, a message.
 USUAL_ENDS = {
@@ -167,6 +167,7 @@ def start_run(
     All that can fail is tried before anything on the disk changes: a run that is refused leaves
     no trace, and neither a finished run nor one to be overwritten is touched.
     """
+    forget_changed_files()
     config = resolved(config)
     ranks = join_ranks(config) if "WORLD_SIZE" in os.environ else Ranks(device=config.device)
     log.disabled = not ranks.writes
