@@ -37,11 +37,12 @@ class Save:
     saved_as: list[dict] = field(default_factory=list)  # what clients of `rfs serve` call it
 
     def line(self) -> dict:
-        """Name, step and whether it is the last are always there, the rest only if it is set."""
+        """Name, step and whether it is the last are always there, the rest only if it is set. An
+        accuracy of 0.0 is."""
         values = asdict(self)
         head = {key: values.pop(key) for key in ("name", "batch", "final")}
         return head | {
-            key: value for key, value in values.items() if value not in (None, False, [])
+            key: value for key, value in values.items() if value or isinstance(value, float)
         }
 
 
