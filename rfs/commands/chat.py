@@ -56,10 +56,11 @@ class Chat:
         self.turns = 0
         self.template, stop = options.template, options.stop
         asked = asked_by(tokenizer) if self.template == "auto" else None
-        if asked and asked.prompt not in (PLACE, render_prompt(PLACE)):
+        talks = asked is not None and asked.chat_template and asked.prompt == PLACE
+        if asked and not talks and asked.prompt != render_prompt(PLACE):
             self.template = "as in training"
         elif self.template == "auto":
-            wraps = getattr(tokenizer, "apply_chat_template", False)
+            wraps = talks or getattr(tokenizer, "apply_chat_template", False)
             self.template = "chat" if wraps else "math"
         self.render: Callable[[str], str] = str  # what is put into a chat template, if there is one
         if self.template == "as in training":

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from reasoning_from_scratch.text import counted, percent, read_lines, read_values, visible
-from rfs.files.saved_models import evaluated_at, evaluations_in
+from rfs.files.saved_models import comparable, evaluated_at, evaluations_in
 
 PROBES = "probes.jsonl"  # answers of the weights to the same few problems, before and after
 
@@ -48,10 +48,10 @@ def measured_all(evaluation: Mapping, config: Mapping) -> bool:
 
 
 def before_and_after(rows: Sequence[dict]) -> str:
-    """Accuracy at the first evaluation and at the last, and the reward of the first step and the
-    last; only what was measured twice."""
+    """Accuracy at the last evaluation and at the first on the same problems, and the reward of the
+    first step and the last; only what was measured twice."""
     lines = []
-    measured = [one for row in rows for one in evaluations_in(row) if one["eval_acc"] is not None]
+    measured = [one for one in comparable(rows) if one["eval_acc"] is not None]
     if len(measured) > 1:
         first, last = measured[0], measured[-1]
         lines.append(

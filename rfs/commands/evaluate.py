@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from reasoning_from_scratch.files.model_names import folder_named
 from reasoning_from_scratch.problems import (
     PLACE,
     PROMPT_FILE,
+    PROMPTS,
     Asked,
     asked_of,
     check_prompt,
+    prompt_file,
     render_prompt,
 )
 from reasoning_from_scratch.text import counted
@@ -90,7 +93,10 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
         given = given | {"environment", "reward"}
     taken: dict[str, Any] = {}
     for name in marked(RunConfig, AS_TRAINED):
-        values = [own_prompt(c) if name == "prompt" else getattr(c, name) for c in trained.values()]
+        values = [
+            own_prompt(model, config) if name == "prompt" else getattr(config, name)
+            for model, config in trained.items()
+        ]
         if name in given or not values:
             continue
         if values.count(values[0]) < len(values):
@@ -141,8 +147,20 @@ def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) 
     return replace(options, **taken)
 
 
-def own_prompt(config: RunConfig) -> str | None:
-    return config.prompt or ("book" if config.few_shot else None)
+def own_prompt(model: str, config: RunConfig) -> str | None:
+    """The prompt of a run. Its file may have been changed since, or be on another machine: then as
+    the weights remember it."""
+    prompt = config.prompt or ("book" if config.few_shot else None)
+    if prompt is None or prompt in PROMPTS:
+        return prompt
+    folder = Path(which_weights(model, lambda words: None))
+    remembered = asked_of(folder)
+    if remembered is None:  # of an earlier version
+        return prompt
+    with suppress(UserError):  # there is no such file, or no prompt in it any more
+        if replace(prompt_file(prompt), stop=remembered.stop) == remembered:
+            return prompt
+    return str(folder / PROMPT_FILE)
 
 
 def spelled(name: str, value: object) -> str:

@@ -44,9 +44,10 @@ class TrainOptions(RunConfig):
     ) -> Kind:
         """The options that a command line describes."""
         argv = in_our_words(argv, flags_of(cls), decided_by(cls))
-        options = read(cls, argv, prog=prog, about=about, default=cls.unless_given(argv))
+        default = cls.unless_given(argv)
+        options = read(cls, argv, prog=prog, about=about, default=default)
         named = given_in(argv) & {*vars(RunConfig())}
-        others = {name: layer for name, layer in options.set_by.items() if layer != YOU}
+        others = {name: layer for name, layer in default.set_by.items() if layer != YOU}
         options = replace(options, set_by=others | dict.fromkeys(named, YOU))
         check_loss_fn(options.loss_fn, options)
         if options.resume:

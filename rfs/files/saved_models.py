@@ -37,11 +37,12 @@ class Save:
     saved_as: list[dict] = field(default_factory=list)  # what clients of `rfs serve` call it
 
     def line(self) -> dict:
-        """Name, step and whether it is the last are always there, the rest only if it is set."""
+        """Name, step and whether it is the last are always there, the rest only if it is set. An
+        accuracy of 0.0 is."""
         values = asdict(self)
         head = {key: values.pop(key) for key in ("name", "batch", "final")}
         return head | {
-            key: value for key, value in values.items() if value not in (None, False, [])
+            key: value for key, value in values.items() if value or isinstance(value, float)
         }
 
 
@@ -114,11 +115,26 @@ def evaluations(run: Path) -> dict[int, float]:
     """Held-out accuracy by the number of steps that the evaluated weights had seen."""
     saves = read_index(run)
     accuracy = {save.batch: save.eval_acc for save in saves if save.eval_acc is not None}
-    for row in read_lines(run / "metrics.jsonl"):
-        for measured in evaluations_in(row):
-            if measured["eval_acc"] is not None:
-                accuracy[evaluated_at(measured)] = measured["eval_acc"]
+    for measured in comparable(read_lines(run / "metrics.jsonl")):
+        if measured["eval_acc"] is not None:
+            accuracy[evaluated_at(measured)] = measured["eval_acc"]
     return accuracy
+
+
+def comparable(rows: Sequence[dict]) -> list[dict]:
+    """The evaluations in lines of metrics.jsonl that measured what the last one did. A run may be
+    resumed with other problems to evaluate on, or with more or fewer of them."""
+    found = [evaluation for row in rows for evaluation in evaluations_in(row)]
+    return [evaluation for evaluation in found if asked(evaluation) == asked(found[-1])]
+
+
+def asked(evaluation: dict) -> tuple[str, int | None, int]:
+    """What its accuracy is about: the first set, how many problems, and, up to 16, answers each."""
+    names = [name for name in evaluation if not name.startswith(BEFORE)]
+    right = next((name for name in names if name.endswith("/env/all/correct")), "")
+    tries = right.replace("env/all/correct", "pass@")
+    answers = sum(name.startswith(tries) for name in names if right)
+    return right, evaluation.get("eval_problems"), answers
 
 
 def evaluations_in(row: dict) -> list[dict]:

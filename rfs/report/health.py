@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from reasoning_from_scratch.text import one_line, percent, visible
+from rfs.files.saved_models import asked
 
 Rows = Sequence[dict]
 
@@ -109,7 +110,8 @@ def length_limit(rows: Rows) -> Alarm | None:
 def reward_without_accuracy(rows: Rows) -> Alarm | None:
     """Reward rises while held-out accuracy falls: the reward is being gamed or memorized."""
     names = ("eval_acc", "env/all/reward/total")  # a reward that is not finite is null
-    measured = [row for row in rows if None not in map(row.get, names)]
+    known = [row for row in rows if None not in map(row.get, names)]
+    measured = [row for row in known if asked(row) == asked(rows[-1])]
     if len(measured) < 2 or measured[-1] is not rows[-1]:
         return None
     best = max(measured, key=lambda row: row["eval_acc"])

@@ -136,6 +136,10 @@ class Checkpoints:
             elif save in old or (save.best and not save.state_path and not kept):
                 self.forget(save)
 
+    def forget_scores(self) -> None:
+        """What is evaluated from here on cannot be compared with what was until now."""
+        self.write_index([replace(save, best=False, eval_acc=None) for save in self.saves])
+
     def forget_state(self, save: Save) -> None:
         """Delete the state of a save and keep its weights."""
         place = self.place(save)

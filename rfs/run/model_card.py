@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from reasoning_from_scratch.problems import PLACE, kind_and_file
+from reasoning_from_scratch.problems import PLACE, is_in_file, kind_and_file
 from reasoning_from_scratch.scores import wilson_interval
 from reasoning_from_scratch.text import percent, percent_range
 from rfs.config import PLACES, Records, RunConfig
@@ -84,8 +84,10 @@ print(tokenizer.decode(answer[0, ids["input_ids"].shape[1]:]))
 
 
 def others(config: RunConfig) -> list[str]:
-    """The other fields that were given another value than the recipe's, and that matter."""
-    usual = vars(configure(config.recipe)) | following(config)
+    """The other fields that were given another value than the recipe's, and that matter. Of a
+    recipe in a file, which others do not have and which may be gone, all that it changes."""
+    recipe = "grpo" if is_in_file(config.recipe) else config.recipe
+    usual = vars(configure(recipe)) | following(config)
     names = [item.name for item in fields(config) if item.name not in {*OPTIONS, *ELSEWHERE}]
     return [name for name in names if getattr(config, name) not in (None, usual[name])]
 

@@ -28,7 +28,7 @@ from rfs.run.option_checks import (
     check_loss_fn,
     check_void,
 )
-from rfs.tasks.own_task import recipe_from_file
+from rfs.tasks.own_task import forget_changed_files, recipe_from_file
 from rfs.tasks.problem_sets import held_out
 
 # Values for fields left at None, by model. "tiny" is any of the shipped tiny models.
@@ -43,6 +43,7 @@ GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems"
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
 SUPERVISED_LR = 1e-5  # at least: solutions allow larger steps than rewards
+SUITS = "the model and the problems"  # the layer of values that these two decide
 USUAL_CAP = 2.0  # on p_start / p_sampler where the sampler lags or samples in 8 bits
 
 # --smoke: at most this much of everything.
@@ -81,7 +82,10 @@ def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: objec
 def recipe_row(name: str) -> Recipe:
     """The row of that name, or of FILE.py:NAME."""
     refuse_bare_file(name, "recipe")
-    return recipe_from_file(name) if is_in_file(name) else get_recipe(name)
+    if not is_in_file(name):
+        return get_recipe(name)
+    forget_changed_files()
+    return recipe_from_file(name)
 
 
 def resumed_config(path: str | Path, **changes: object) -> RunConfig:
@@ -137,7 +141,10 @@ def resolved(config: RunConfig) -> RunConfig:
     values = preset(config.model) | GAMES.get(config.environment, {})
     if config.data_path and config.problems is None:  # a file alone is the problem set
         config = config.with_layer(YOU, problems=config.data_path, data_path=None)
-    # Held-out problems of another task would measure nothing.
+    # Held-out problems of another task would measure nothing, and a resumed run that is given other
+    # problems would train on those that its new set holds out.
+    if "problems" in config.given and config.set_by.get("eval_problems") == SUITS:
+        config = replace(config, eval_problems=None)
     if config.eval_problems is None:  # this may have to ask the hub
         values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
     if config.is_supervised:
@@ -147,7 +154,7 @@ def resolved(config: RunConfig) -> RunConfig:
     # If options say how to evaluate but not when: at the start and at the end.
     evaluates = config.given & {*marked(RunConfig, EVALUATES)}
     values = values | {"eval_every": config.steps if evaluates else 0}
-    config = filled(config, "the model and the problems", values)
+    config = filled(config, SUITS, values)
     if "overlong_penalty" not in config.given:  # a recipe does not know this model's limit
         config = at_most(config, "the longest answer", overlong_penalty=config.max_new_tokens)
     check(config)

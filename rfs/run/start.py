@@ -76,7 +76,7 @@ from rfs.scale.torchrun import join_ranks, policy_of_ranks
 from rfs.tasks.environments.conversation import Conversation, environment_of
 from rfs.tasks.environments.tools import ToolUsers
 from rfs.tasks.judge import judge_of, missing_part
-from rfs.tasks.own_task import Evaluator, function_from_file
+from rfs.tasks.own_task import Evaluator, forget_changed_files, function_from_file
 
 # Of Qwen, SmolLM and Llama: the end of a text, a turn, a message.
 USUAL_ENDS = {
@@ -167,6 +167,7 @@ def start_run(
     All that can fail is tried before anything on the disk changes: a run that is refused leaves
     no trace, and neither a finished run nor one to be overwritten is touched.
     """
+    forget_changed_files()
     config = resolved(config)
     ranks = join_ranks(config) if "WORLD_SIZE" in os.environ else Ranks(device=config.device)
     log.disabled = not ranks.writes
@@ -503,12 +504,14 @@ def open_folder(folder: RunFolder, start: Start) -> list[dict]:
             folder.create(config, start.record)
             return []
         folder.reopen()
-        finished = start.step == config.steps
+        finished, changes = start.step == config.steps, folder.changes(config)
         if finished:
             log.info(
                 "%s has run all %d steps; a larger --steps adds more", config.resume, config.steps
             )
-        if not finished or "steps" in folder.changes(config) or not folder.has("config.json"):
+        if not finished or "steps" in changes or not folder.has("config.json"):
+            if {"eval_problems", "eval_limit", "eval_samples"} & changes.keys():
+                folder.checkpoints.forget_scores()
             folder.note_resume(config, start.step)
         folder.rewind(start.step, config.steps)
         if finished:

@@ -121,9 +121,25 @@ def recipe_from_file(name: str) -> Recipe:
     return replace(row, changes=changes)
 
 
+RAN: dict[str, bytes] = {}  # the files that were run, as they were then
+
+
+def forget_changed_files() -> None:
+    """Called before anything begins: in a notebook, a file may have been edited since the last run.
+    A run itself keeps the functions that it began with."""
+    for path, content in RAN.items():
+        file = Path(path)
+        if not file.is_file() or file.read_bytes() != content:
+            function_from_file.cache_clear()
+            run_file.cache_clear()
+            RAN.clear()
+            return
+
+
 @lru_cache(maxsize=16)
 def run_file(path: str):
     """Runs a file as a module; it may import its neighbors. If it fails, one line says why."""
+    RAN[path] = Path(path).read_bytes()
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)

@@ -21,6 +21,7 @@ from rfs.tasks.gym_tasks import GymTask
 from rfs.tasks.hub_sets import HubSet
 from rfs.tasks.instructions import Instructions
 from rfs.tasks.own_problems import OwnProblems
+from rfs.tasks.own_task import forget_changed_files
 from rfs.tasks.source import AT_HELD_OUT, LEAST_HELD_OUT, OwnSource, Source, kept_apart
 
 HELD_OUT = {
@@ -149,6 +150,7 @@ def load_problems(
     """
     if limit is not None and limit < 1:
         raise UserError(f"limit is {limit}; at least one problem is needed")
+    forget_changed_files()
     return source_of(name, data_path).problems(limit)
 
 

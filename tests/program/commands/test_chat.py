@@ -8,7 +8,7 @@ from small_model import small_model
 from toy import saved, toy_model, toy_tokenizer
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.problems import PLACE, PROMPT_FILE, Asked, render_prompt
 from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.tokenizer import past_turn
 from rfs.commands import chat
@@ -18,7 +18,7 @@ from rfs.commands.chat import Chat, ChatOptions, say, stream_text
 class ByteTokenizer:
     """Token i is byte i, so that one character may need several tokens; 0 ends."""
 
-    eos_token_id = 0
+    eos_token_id, apply_chat_template = 0, False
 
     def encode(self, text, chat_wrapped=None):
         text = f"<user>{text}</user>" if chat_wrapped else text
@@ -97,6 +97,17 @@ def test_templates(scripted):
         list(Chat(None, tokenizer, ChatOptions(template=template)).answer("Hi"))
     plain, wrapped = "Hi", "<user>Hi</user>"
     assert [prompt for prompt, *_ in prompts] == [render_prompt("Hi"), plain, wrapped, wrapped]
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer, WrappingTokenizer])
+def test_a_model_that_was_trained_on_the_bare_question_is_asked_it(tokenizer, scripted):
+    """By --prompt question, plain or chat, or on a task that asks in its own words."""
+    prompts = scripted("1", "2")
+    for in_chat in (False, True):
+        asked = tokenizer()
+        asked.files = {PROMPT_FILE: Asked(PLACE, chat_template=in_chat).to_json()}
+        list(Chat(None, asked, ChatOptions()).answer("Hi"))
+    assert [prompt for prompt, *_ in prompts] == ["Hi", "<user>Hi</user>"]
 
 
 def test_an_unknown_template_is_refused_before_the_model_is_loaded(tmp_path):

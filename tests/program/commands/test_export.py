@@ -12,7 +12,7 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import save_model
-from reasoning_from_scratch.problems import asked_of
+from reasoning_from_scratch.problems import asked_by, asked_of
 from rfs import load_model_and_tokenizer
 from rfs.commands.chat import Chat, ChatOptions
 from rfs.commands.cli import main
@@ -164,6 +164,25 @@ def test_a_model_is_asked_the_way_it_was_trained(asked_otherwise, name, capsys, 
     assert Chat(model, tokenizer, ChatOptions(template="plain")).prompt_ids("a") == [
         *tokenizer.encode("a")
     ]
+
+
+@pytest.mark.parametrize("text", [None, "Changed since: {problem}", "no place in it"])
+def test_a_run_is_asked_as_in_training_though_its_prompt_file_is_gone(
+    asked_otherwise, text, capsys, tmp_path
+):
+    run, file = asked_otherwise / "run", asked_otherwise / "shots.txt"
+    words = ["evaluate", str(run), "--problems", f"{asked_otherwise}/problems.jsonl"]
+    if text:
+        file.write_text(text)
+    try:
+        assert main([*words, "--out", f"{tmp_path}/answers.jsonl"]) == 0
+    finally:
+        file.unlink(missing_ok=True)
+    settings = json.loads((tmp_path / "answers.card.json").read_text())["settings"]
+    tokenizer = load_model_and_tokenizer(run)[1]
+    told = asked_by(tokenizer)
+    assert settings["prompt"] == tokenizer.decode(tokenizer.encode(told.prompt))
+    assert told.prompt.startswith("Q: 1 + 1") and settings["stop"] == told.stop == "\n\n"
 
 
 def test_a_damaged_prompt_file_is_one_line(asked_otherwise, tmp_path, capsys):

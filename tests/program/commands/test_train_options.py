@@ -7,7 +7,8 @@ import pytest
 from rfs.commands.compare_options import CompareOptions
 from rfs.commands.preflight_options import PreflightOptions
 from rfs.commands.train_options import TrainOptions
-from rfs.config import RunConfig, part_of
+from rfs.config import EARLIER, RunConfig, part_of, to_json
+from rfs.run.folder import RunFolder
 from rfs.run.options import configure
 
 
@@ -36,6 +37,18 @@ def test_a_command_line_then_the_recipe_then_the_class(words, values):
     assert {name: getattr(options, name) for name in values} == values
     named = {word.removeprefix("--") for word in words.split() if word.startswith("--")}
     assert options.given == named - {"often", "loss-fn"}  # no fields of a run
+
+
+def test_what_is_not_on_the_command_line_keeps_the_layer_that_set_it(tmp_path):
+    """config.json and the report say so."""
+    asked = TrainOptions.read("--recipe dapo --epochs 2 --clip-high 1.3".split())
+    layers = {"epochs": "you", "clip_high": "you", "aggregate": "recipe dapo"}
+    assert {name: asked.set_by[name] for name in layers} == layers
+    assert TrainOptions.read(["--environment", "guess"]).set_by["problems"] == "the game guess"
+    RunFolder(tmp_path).write_config(to_json(asked) | {"set_by": asked.set_by})
+    again = TrainOptions.read(["--resume", str(tmp_path), "--epochs", "3"])
+    layers = {"epochs": "you", "clip_high": EARLIER, "aggregate": "recipe dapo"}
+    assert {name: again.set_by[name] for name in layers} == layers
 
 
 def test_other_commands_repeat_only_what_differs():

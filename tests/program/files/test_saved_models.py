@@ -12,6 +12,7 @@ from reasoning_from_scratch.files.weights import load_state, load_weights
 from reasoning_from_scratch.text import as_lines, read_lines
 from rfs import Policy, load_model_and_tokenizer
 from rfs.commands.cli import main
+from rfs.commands.ending import before_and_after
 from rfs.files.saved_models import evaluations, which_weights
 from rfs.run.options import PRESETS, configure, preset, resumed_config
 
@@ -103,6 +104,21 @@ def test_an_extended_run(tmp_path):
     train(config, quiet=True, **toy_world(tmp_path))
     train(resumed_config(tmp_path / "run", steps=5), quiet=True, **toy_world(tmp_path))
     assert sorted(evaluations(tmp_path / "run")) == [0, 3, 5]
+
+
+def test_accuracies_on_other_problems_are_not_compared(tmp_path):
+    """The first set's were easier; the best save is the best on the problems of now."""
+    config = toy_config(tmp_path / "run", eval_every=1, eval_samples=2, eval_limit=8)
+    train(config, quiet=True, **toy_world(tmp_path))
+    rewrite(tmp_path / "run" / "metrics.jsonl", lambda row: row.update(eval_acc=1.0))
+    rewrite(tmp_path / "run" / "checkpoints.jsonl", lambda line: line.update(eval_acc=1.0))
+    train(resumed_config(tmp_path / "run", steps=6, eval_limit=4), quiet=True)
+    rows = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert [row["eval_problems"] for row in rows] == [8, 8, 8, 8, 4, 4]
+    assert sorted(evaluations(tmp_path / "run")) == [4, 5, 6]
+    best = [line for line in read_lines(tmp_path / "run" / "checkpoints.jsonl") if "best" in line]
+    assert best and min(line["batch"] for line in best) >= 4
+    assert " after 4 steps, " in before_and_after(rows)
 
 
 def test_every_loader_takes_a_run(run, capsys):

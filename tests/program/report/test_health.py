@@ -117,6 +117,9 @@ def test_reward_up_while_held_out_accuracy_falls():
     assert alarms(rows) == []
     rows[-1] |= {"eval_acc": 0.6, "env/all/reward/total": 0.5}  # both fall: nothing is gamed
     assert alarms(rows) == []
+    rows[5]["hard/env/all/correct"], rows[-1]["easy/env/all/correct"] = 0.8, 0.6
+    rows[-1] |= {"env/all/reward/total": 0.9}  # resumed with other problems to evaluate on
+    assert alarms(rows) == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +134,7 @@ def test_reward_up_while_held_out_accuracy_falls():
     ],
 )
 def test_a_fall_that_few_problems_make_by_chance(problems, before, after, goes_off):
-    rows = history(every={"eval_problems": problems})
+    rows = history(every={"eval_problems": problems}, window=30)
     rows[5] |= {"eval_acc": before, "env/all/reward/total": 0.5}
     rows[-1] |= {"eval_acc": after, "env/all/reward/total": 0.9}
     assert [alarm.name for alarm in alarms(rows)] == ["reward_without_accuracy"] * goes_off

@@ -223,6 +223,15 @@ def test_best_weights_are_those_that_were_evaluated(run):
     assert set(load_state(lines[-1]["sampler_path"])) == set(run.model.state_dict())
 
 
+def test_an_accuracy_of_0_is_kept_when_a_run_is_resumed(tmp_path):
+    """Else the next 0% would be its best."""
+    (tmp_path / "never.py").write_text("def reward(text, problem):\n    return 0\n")
+    toy_run(tmp_path / "run", steps=2, eval_every=1, reward=f"{tmp_path}/never.py:reward")
+    resumed_run(tmp_path / "run", steps=4)
+    best = [line for line in read_lines(tmp_path / "run" / "checkpoints.jsonl") if "best" in line]
+    assert [(line["batch"], line["eval_acc"]) for line in best] == [(0, 0.0)]
+
+
 def test_weights_that_are_only_as_good_are_no_new_best(tmp_path):
     toy_run(tmp_path / "run", steps=3, eval_every=1, lr=0.0)
     lines = read_lines(tmp_path / "run" / "checkpoints.jsonl")

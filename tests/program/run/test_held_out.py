@@ -15,7 +15,7 @@ from rfs.config import replaced
 from rfs.evaluation.options import EvaluateOptions
 from rfs.run import chosen_problems
 from rfs.run.chosen_problems import all_sets, open_problems
-from rfs.run.options import resolved
+from rfs.run.options import configure, resolved
 from rfs.tasks.problem_sets import load_problems, source_of
 from rfs.tasks.source import is_kept_apart, kept_apart
 
@@ -144,6 +144,25 @@ def test_the_same_share_whether_it_is_asked_or_not(world, tmp_path, monkeypatch)
     assert whole == some, "kept aside also where this run asks none of them"
     assert "held out for rfs evaluate, since this run does not evaluate: " in said[0]
     assert "held out for evaluation: " in said[-1]
+
+
+def test_a_resumed_run_holds_out_a_share_of_the_problems_that_it_is_given(world):
+    (world / "other").mkdir()
+    (world / "mine.jsonl").rename(world / "other" / "mine.jsonl")
+    words = ["train", "--model", f"{world}/tiny-toy", *SHORT, "--log-path", f"{world}/run"]
+    assert commands([*words, "--problems", f"{world}/problems.jsonl", "--eval-every", "0"]) == 0
+    other = f"{world}/other/mine.jsonl"
+    again = ["train", "--resume", f"{world}/run", "--steps", "12"]
+    assert commands([*again, "--problems", other]) == 0
+    pages = [
+        world / "run" / f"train_iteration_{step:06d}_rollout_summaries.jsonl" for step in (4, 11)
+    ]
+    asked = {row["steps"][0]["logs"]["problem"] for page in pages for row in read_lines(page)}
+    assert asked and not asked & {problem.problem for problem in load_problems(f"{other}@held-out")}
+    assert default_problems(EvaluateOptions(model=(f"{world}/run",))) == (f"{other}@held-out",)
+    # What was named stays.
+    named = configure(eval_problems=["tiny-test"], resume="run", problems=other)
+    assert resolved(named).eval_problems == ["tiny-test"]
 
 
 def test_the_models_own_problems_are_those_of_rfs_evaluate(world):

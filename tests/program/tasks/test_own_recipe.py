@@ -11,8 +11,8 @@ from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import read_lines
-from rfs.run.options import configure, resolved
-from rfs.tasks.own_task import FunctionFromFile, recipe_from_file
+from rfs.run.options import configure, resolved, resumed_config
+from rfs.tasks.own_task import FunctionFromFile, forget_changed_files, recipe_from_file
 
 EXAMPLE = Path(__file__).parents[3] / "ch07" / "my_recipe.py"
 
@@ -100,6 +100,19 @@ def test_the_example_trains_is_written_down_and_goes_on(tmp_path):
     assert equal(saved(tmp_path / "part", 4), saved(tmp_path / "whole", 4))
     rows = read_lines(tmp_path / "whole" / "metrics.jsonl")
     assert all(row["optim/nonfinite"] == 0 for row in rows)
+
+
+def test_a_run_goes_on_and_is_saved_without_the_file_of_its_recipe(tmp_path):
+    """Its choices are in config.json, and on the card of each save."""
+    path = tmp_path / "row.py"
+    path.write_text('row = {"epochs": 2, "aggregate": "token", "clip_high": 1.3}')
+    train(toy(tmp_path, "run", f"{path}:row", steps=1), **toy_world(tmp_path), quiet=True)
+    path.unlink()
+    forget_changed_files()  # as if a new process continued it
+    train(resumed_config(tmp_path / "run", steps=2), quiet=True)
+    card = (tmp_path / "run" / "checkpoints" / "000002" / "README.md").read_text()
+    assert "--recipe row.py:row" in card
+    assert "--epochs 2" in card and "--aggregate token" in card and "--clip-high 1.3" in card
 
 
 def test_reinforce_plus_plus_shares_one_baseline():

@@ -196,6 +196,23 @@ def reward(text, problem):
     assert set(said) == {None, "raised ValueError: no q, please"}
 
 
+def test_the_next_run_takes_a_file_as_it_is_now(tmp_path):
+    """As in a notebook, where both runs are in one process."""
+
+    def rewards(path, name):
+        config = toy_config(tmp_path / name, steps=1, reward=f"{path}:reward")
+        return train(config, quiet=True, **toy_world(tmp_path)).rows[0]["env/all/correct"]
+
+    text = "NUMBER = {}\n\ndef reward(text, problem):\n    return NUMBER\n\ndef problems():\n"
+    text += "    return [{{'problem': f'{{NUMBER}}?', 'answer': '1'}}]\n"
+    path = write(tmp_path, text.format(0.25))
+    assert rewards(path, "first") == 0.25
+    write(tmp_path, text.format(0.5) + "# edited\n")
+    assert rewards(path, "second") == 0.5
+    write(tmp_path, text.format(1) + "# edited again\n")
+    assert load_problems(f"{path}:problems")[0].problem == "1?"
+
+
 BROKEN = "def reward(text, problem):\n    return float('nan')\n"
 
 
