@@ -10,6 +10,7 @@ import pytest
 from first_questions import is_measured, measured
 from gsm8k_chapter import rivals
 
+from reasoning_from_scratch.scores import pass_at_k
 from tests.conftest import ROOT
 
 CH06, CH07, CH08 = (f"ch0{n}/ch0{n}_main.ipynb" for n in (6, 7, 8))
@@ -634,6 +635,79 @@ def beyond_gsm8k(problems: str) -> tuple[str, ...]:
     return (*shares, *points(gains), f"{gains.count(1)}", f"{gains.count(-1)}")
 
 
+SIXTEEN = "sixteen, first 50"
+COOLER = "sixteen at temperature 0.6, first 50"
+TRIES = (1, 2, 4, 8, 16)
+
+
+def solved_within(which: dict[str, str], read: str, tries: int) -> list[float]:
+    """For each problem, pass@tries, estimated from its sixteen answers."""
+    (row,) = rows_of("studies/gsm8k_problems.csv", set=read, **which)
+    return [pass_at_k(16, int(count, 17), tries) for count in row["correct"]]
+
+
+def sixteen_tries() -> list[str]:
+    """The lines of the page's table."""
+    untrained, cooler, trained = (
+        [solved_within(which, read, tries) for tries in TRIES]
+        for which, read in ((BASE, SIXTEEN), (BASE, COOLER), (SEEDS[0], SIXTEEN))
+    )
+    shares = [
+        table_line([f"{100 * mean(some):.1f}%" for some in line])
+        for line in (untrained, cooler, trained)
+    ]
+    gaps = [
+        table_line(["{} ({})".format(*gap(*pair)) for pair in zip(trained, before, strict=True)])
+        for before in (untrained, cooler)
+    ]
+    return [*shares, *gaps]
+
+
+def sixteen_tries_in_words() -> dict[str, list[str]]:
+    """The page, and what it says of them."""
+    cooler, trained = (
+        solved_within(which, read, 16) for which, read in ((BASE, COOLER), (SEEDS[0], SIXTEEN))
+    )
+    early, before, after = (
+        f"{100 * mean(some):.1f}%" for some in (solved_within(BASE, SIXTEEN, 16), cooler, trained)
+    )
+    more, error = gap(trained, cooler)
+    gains = differences(trained, cooler)
+    assert (gains.count(1), gains.count(-1)) == (10, 0)
+    first_tries = [
+        sum(solved_within(which, read, 1)) / sum(solved_within(which, f"{read}, with a box", 1))
+        for which, read in ((BASE, COOLER), (SEEDS[0], SIXTEEN))
+    ]
+    in_box = " and ".join(
+        f"{100 * share:.1f}% {when}"
+        for share, when in zip(
+            first_tries, ("are correct before (at temperature 0.6)", "after"), strict=True
+        )
+    )
+    ten = "Ten problems are solved only after training, and none only before it."
+    return {
+        "docs/gsm8k.md": [
+            f"finds a correct answer to {before} of the problems, after training the model finds "
+            f"one to {after}. {ten}",
+            f"of the answers with a box, {in_box}",
+        ],
+        CH06: [
+            f"solves {early} of them at temperature 1, and {before} at 0.6, where it is less "
+            f"random. The model trained with seed 3 solves {after}: {more} points more ({error}) "
+            f"than the better of the two. {ten}"
+        ],
+        CH08: [
+            f"finds a correct answer to {before} of 50 test problems (at temperature 0.6, the "
+            f"better of two), GRPO's model (seed 3, temperature 1) to {after}, {more} points more "
+            f"({error})"
+        ],
+        "README.md": [
+            f"finds a correct answer to {before} of 50 test problems, the first trained one to "
+            f"{after} ({error})"
+        ],
+    }
+
+
 SOLUTIONS = {"arm": "solutions", "seed": "3"}
 
 
@@ -803,6 +877,8 @@ def gsm8k_in_the_card() -> str:
         ("docs/gsm8k.md", latex_spread_twice()),
         ("docs/gsm8k.md", style_at_a_falling_rate()),
         *(("docs/gsm8k.md", line) for line in rivals_of_grpo()),
+        *(("docs/gsm8k.md", line) for line in sixteen_tries()),
+        *((page, line) for page, lines in sixteen_tries_in_words().items() for line in lines),
         ("docs/gsm8k.md", ahead_at_temperature_1()),
         ("docs/gsm8k.md", with_twice_as_many_tokens()),
         ("docs/gsm8k.md", f"| at least one of the eight correct {gsm8k_row('pass@8')}"),
