@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reasoning_from_scratch.text import counted, percent, read_lines, read_values, visible
 from rfs.files.saved_models import comparable, evaluated_at, evaluations_in
+from rfs.report.metrics import MIXED
 
 PROBES = "probes.jsonl"  # answers of the weights to the same few problems, before and after
 
@@ -49,7 +50,7 @@ def measured_all(evaluation: Mapping, config: Mapping) -> bool:
 
 def before_and_after(rows: Sequence[dict]) -> str:
     """Accuracy at the last evaluation and at the first on the same problems, and the reward of the
-    first step and the last; only what was measured twice."""
+    first step and the last, or the loss on worked solutions; only what was measured twice."""
     lines = []
     measured = [one for one in comparable(rows) if one["eval_acc"] is not None]
     if len(measured) > 1:
@@ -59,10 +60,12 @@ def before_and_after(rows: Sequence[dict]) -> str:
             f"{percent(first['eval_acc'])} after {counted(evaluated_at(first), 'step')}, "
             f"{percent(last['eval_acc'])} after {evaluated_at(last)}"
         )
-    rewards = [row["reward/total"] for row in rows if row.get("reward/total") is not None]
-    if len(rewards) > 1:
-        first, last = rewards[0], rewards[-1]
-        lines.append(f"mean reward: {first:.3f} in the first step, {last:.3f} in the last")
+    sampled = any(row.get(MIXED) is not None for row in rows)
+    key, words = ("reward/total", "mean reward") if sampled else ("optim/loss", "loss per token")
+    values = [row[key] for row in rows if row.get(key) is not None]
+    if len(values) > 1:
+        first, last = values[0], values[-1]
+        lines.append(f"{words}: {first:.3f} in the first step, {last:.3f} in the last")
     return "\n".join(lines)
 
 

@@ -5,10 +5,15 @@ import json
 import pytest
 
 from rfs.commands.ending import before_and_after, run_summary, two_answers
+from rfs.report.metrics import MIXED
 
 
 def row(step, reward=None, **measured):
-    return {"step": step, "reward/total": reward, **measured}
+    return {"step": step, "reward/total": reward, MIXED: 0.5, "optim/loss": 0.0, **measured}
+
+
+def supervised(step, loss):
+    return row(step, 1.0) | {MIXED: None, "optim/loss": loss}
 
 
 def measured(eval_step, accuracy):
@@ -21,6 +26,10 @@ def measured(eval_step, accuracy):
         ([], ""),
         ([row(0, 0.5)], ""),
         ([row(0, 0.25), row(1, 0.5)], "mean reward: 0.250 in the first step, 0.500 in the last"),
+        (
+            [supervised(0, 0.5), supervised(1, 0.25)],
+            "loss per token: 0.500 in the first step, 0.250 in the last",
+        ),
         (
             [row(0, None, **measured(0, 0.5)), row(1, None, **measured(2, 0.75))],
             "correct answers to 8 problems: 50.0% after 0 steps, 75.0% after 2",
