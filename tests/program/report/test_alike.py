@@ -167,7 +167,9 @@ LAST = {
     "env/all/by_group/frac_mixed": 0.5,
     "eval_acc": 0.98765,
 }
-MEASURED = {"eval_problems": 8, "eval_step": 4, "before/eval_step": 0, "before/eval_acc": 0.25}
+MEASURED = {"eval_problems": 8, "eval_step": 4} | {
+    f"before/eval_{name}": value for name, value in {"problems": 8, "step": 0, "acc": 0.25}.items()
+}
 
 
 @pytest.mark.parametrize(
