@@ -422,9 +422,11 @@ def stage_config(options: Options, seed: int, stage: str, folder: Path) -> RunCo
     """The run of a stage. Where its steps follow from a budget, a run that has begun keeps them."""
     run, grpo = folder / "run", folder.parent / "grpo"
     settings = settings_of(options, stage, folder.parent) | {"seed": seed}
-    if "steps" not in settings and (run / "config.json").exists():
+    if "steps" in settings:
+        return config_of(options, settings, run)
+    if (run / "config.json").exists():
         settings["steps"] = resumed_config(run).steps
-    elif "steps" not in settings:  # its budget is GRPO's time, minus its preparation
+    else:  # its budget is GRPO's time, minus its preparation
         prepared = {"grpo-chosen": "pass-rates", "from-teacher": "teacher-answers"}.get(stage)
         left = seconds_at(grpo) - (seconds_at(folder.parent / prepared) if prepared else 0)
         settings["steps"] = max(1, int(left / pace(options, folder / "pace", settings)))

@@ -125,7 +125,8 @@ def comparable(rows: Sequence[dict]) -> list[dict]:
     """The evaluations in lines of metrics.jsonl that measured what the last one did. A run may be
     resumed with other problems to evaluate on, or with more or fewer of them."""
     found = [evaluation for row in rows for evaluation in evaluations_in(row)]
-    return [evaluation for evaluation in found if asked(evaluation) == asked(found[-1])]
+    last = asked(found[-1]) if found else None
+    return [evaluation for evaluation in found if asked(evaluation) == last]
 
 
 def asked(evaluation: dict) -> tuple[str, int | None, int]:

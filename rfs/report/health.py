@@ -111,9 +111,10 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
     """Reward rises while held-out accuracy falls: the reward is being gamed or memorized."""
     names = ("eval_acc", "env/all/reward/total")  # a reward that is not finite is null
     known = [row for row in rows if None not in map(row.get, names)]
-    measured = [row for row in known if asked(row) == asked(rows[-1])]
-    if len(measured) < 2 or measured[-1] is not rows[-1]:
+    if not known or known[-1] is not rows[-1]:
         return None
+    last = asked(rows[-1])
+    measured = [row for row in known if asked(row) == last]
     best = max(measured, key=lambda row: row["eval_acc"])
     gained = rows[-1]["env/all/reward/total"] - best["env/all/reward/total"]
     fallen = best["eval_acc"] - rows[-1]["eval_acc"]

@@ -59,9 +59,7 @@ def learned(run: RunFiles, name: str) -> Learned | None:
     by_step = run.evals[name].shown
     if len(by_step) < 2:
         return None
-    every = [answer for answers in by_step.values() for answer in answers]
-    boxed = all(answer.boxed for answer in every if answer.right)
-    stories = _stories(by_step, boxed)
+    stories = _stories(by_step)
     improved = sorted(stories, key=lambda s: (-s.gain, s.moments[0].share))
     failing = [story for story in stories if story.moments[-1].share < 0.5]
     failing.sort(key=lambda s: (s.moments[-1].share, s.ever))
@@ -74,9 +72,11 @@ def learned(run: RunFiles, name: str) -> Learned | None:
     )
 
 
-def _stories(by_step: dict[int, list[EvalAnswer]], boxed: bool) -> list[Story]:
-    """The stories of the problems that are in every shown evaluation. `boxed`: what is correct is
-    in a box. An environment, or a verifier of your own, may read anything."""
+def _stories(by_step: dict[int, list[EvalAnswer]]) -> list[Story]:
+    """The stories of the problems that are in every shown evaluation."""
+    every = [answer for answers in by_step.values() for answer in answers]
+    # An environment, or a verifier of your own, may read anything.
+    boxed = all(answer.boxed for answer in every if answer.right)
     grouped = []
     for answers in by_step.values():
         groups: dict[tuple[int, str], list[EvalAnswer]] = {}
