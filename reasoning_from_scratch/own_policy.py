@@ -17,7 +17,7 @@ from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
 from reasoning_from_scratch.optim.lora import add_lora, merged
 from reasoning_from_scratch.optim.muon import OPTIMIZERS
-from reasoning_from_scratch.policy import LocalPolicy, Sums
+from reasoning_from_scratch.policy import LocalPolicy, LossSums
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, Judge, Rollout
@@ -30,7 +30,7 @@ class Policy(LocalPolicy):
     """A policy in one process: sample, forward_backward, optim_step. By default it computes with
     what is in fast/; `engine="plain"` takes the pages that the chapters show."""
 
-    samples_with = FAST
+    sampling_engine = FAST
 
     @classmethod
     def load(
@@ -68,7 +68,7 @@ class Policy(LocalPolicy):
         optimizer = OPTIMIZERS[config.optimizer].of(weights, config, config.seed)
         if engine == "plain":
             return cls(weights, optimizer, config, tokenizer=tokenizer)
-        return cls(weights, optimizer, config, packed_logprobs, tokenizer, cls.samples_with)
+        return cls(weights, optimizer, config, packed_logprobs, tokenizer, cls.sampling_engine)
 
     def sample(
         self,
@@ -88,7 +88,7 @@ class Policy(LocalPolicy):
         config: Loss,
         denominator: float,
         logprobs_into: list[Tensor] | None = None,
-    ) -> list[Sums]:
+    ) -> list[LossSums]:
         ours = self.config.train_temperature
         if isinstance(config, TrainConfig) and config.train_temperature != ours:
             raise UserError(
@@ -97,7 +97,7 @@ class Policy(LocalPolicy):
             )
         return super().forward_backward(rollouts, config, denominator, logprobs_into)
 
-    def sampler(self, model: Qwen3Model) -> "Policy":
+    def sampling_policy(self, model: Qwen3Model) -> "Policy":
         """Of the same class, so that it keeps what top-p and top-k kept, too."""
         return type(self)(model, None, self.config, self.training_pass, self.tokenizer, self.engine)
 

@@ -53,7 +53,7 @@ def think_format(
     return float(start + 1 < end < len(ids) - 1)
 
 
-def form_parts(
+def format_parts(
     text: str,
     finished: bool,
     response_ids: Sequence[int] = (),

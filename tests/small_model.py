@@ -75,7 +75,7 @@ def drawn(model, max_new_tokens=40, engine=FAST, **options):
 
 
 # As on a GPU.
-IN_BURSTS = replace(PLAIN_ENGINE, batch=lambda model: BurstBatch)
+IN_BURSTS = replace(PLAIN_ENGINE, batch_class=lambda model: BurstBatch)
 
 
 def read_prompts(model, rows, seed=0, width=20):

@@ -155,7 +155,7 @@ class Packed(NamedTuple):
 def pack(batch: Batch) -> Packed:
     """Every shared beginning is stored once: a token and the packed one before it identify it. An
     answer's last token is omitted: it predicts nothing. Nothing is read back from a GPU."""
-    device, batch = batch.token_ids.device, batch.here or batch
+    device, batch = batch.token_ids.device, batch.cpu_copy or batch
     ids: list[int] = []
     positions: list[int] = []
     after: dict[tuple[int, int], int] = {}  # (packed token before, token) -> packed token

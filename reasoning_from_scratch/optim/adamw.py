@@ -71,8 +71,8 @@ class AdamW:
         self.updates = 0
         # Of the last update, by groups of matrices: squared sizes of the change and of the weights.
         self.moved: list[tuple[Tensor, Tensor]] = []
-        # Gradients that are added up beside `.grad`, in float32: see `adding_up`.
-        self.wide: dict[Tensor, Tensor] = {}
+        # Gradients that are added up beside `.grad`, in float32: see `accumulate_gradients`.
+        self.gradient_sums: dict[Tensor, Tensor] = {}
 
     @classmethod
     def of(cls, model: Trainable, config: Optim, seed: int = 0, **others) -> "AdamW":
@@ -103,7 +103,7 @@ class AdamW:
         return [parameter for _, parameter in self.named]
 
     @contextmanager
-    def adding_up(self, model: nn.Module) -> Iterator[None]:
+    def accumulate_gradients(self, model: nn.Module) -> Iterator[None]:
         """Adds the gradient of the backward pass within it to that of those before it, in float32.
 
         Autograd would add each to a bfloat16 `.grad`, whose numbers have 8 bits: what is below
@@ -125,21 +125,23 @@ class AdamW:
     def add_up_one(self, parameter: Tensor) -> None:
         if parameter.grad is None or not is_narrow(parameter):
             return
-        if parameter in self.wide:
-            self.wide[parameter] = self.wide[parameter].float().add_(parameter.grad)
+        if parameter in self.gradient_sums:
+            self.gradient_sums[parameter] = (
+                self.gradient_sums[parameter].float().add_(parameter.grad)
+            )
         else:
-            self.wide[parameter] = parameter.grad
+            self.gradient_sums[parameter] = parameter.grad
         parameter.grad = None
 
     def gradient(self, parameter: Tensor) -> Tensor | None:
-        return self.wide.get(parameter, parameter.grad)
+        return self.gradient_sums.get(parameter, parameter.grad)
 
     def gradients(self) -> list[Tensor]:
         gradients = [self.gradient(parameter) for parameter in self.parameters]
         return [gradient for gradient in gradients if gradient is not None]
 
     def zero_grad(self) -> None:
-        self.wide = {}
+        self.gradient_sums = {}
         for parameter in self.parameters:
             parameter.grad = None
 

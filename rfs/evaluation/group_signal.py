@@ -15,9 +15,9 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
     Group,
     Rollout,
-    in_order,
     reward_groups,
     sample_each,
+    sort_by_place,
 )
 from reasoning_from_scratch.text import one_line, percent
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
@@ -81,7 +81,7 @@ def preflight_summary(
         for group in sample_each(model, tokenizer, chosen, config, step=0, engine=FAST):
             ended.append(group)
             bar.update()
-    groups = in_order(ended)
+    groups = sort_by_place(ended)
     reward_groups(groups, config, tokenizer, judge_of(config))
     seconds = time.perf_counter() - start
     answered = [answers_of(group) for group in groups]

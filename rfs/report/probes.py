@@ -46,7 +46,7 @@ def record_probes(
         prompts,
         sampling,
         stop_ids=stops_of(tokenizer),
-        engine=FAST.equipped(sampling, tokenizer, problems),
+        engine=FAST.with_partners(sampling, tokenizer, problems),
     )
     probes = [
         _probe(model, tokenizer, problem, rollout, judge)

@@ -288,7 +288,9 @@ def open_policy(
         "config": config,
         "training_pass": CompiledPass(model) if config.compile else packed_logprobs,
         "tokenizer": opened.tokenizer,
-        "engine": replace(FAST, decoder=kept.decoder, draw=kept.draw, let_go=kept.let_go),
+        "engine": replace(
+            FAST, make_decoder=kept.decoder, make_draw=kept.draw, free_memory=kept.let_go
+        ),
     }
     if ranks.size == 1:
         if config.shard != "none":

@@ -217,7 +217,7 @@ class Trained:
         else:
             load_weights(self.policy.model, place)
         self.policy.optimizer.zero_grad()  # of the weights that were here before
-        self.policy.since_update = []
+        self.policy.calls_since_update = []
         self.policy.optimizer = AdamW(self.policy.model)
         if with_optimizer:
             self.policy.load_optimizer(tensors, state["updates"])

@@ -265,7 +265,7 @@ class Worker:
         if not requests:
             return
         try:
-            batch.step(self.sampling.around_step)
+            batch.step(self.sampling.step_context)
         except Exception as error:  # the batch is no longer usable
             del self.batches[name]
             for request in requests:

@@ -123,7 +123,7 @@ def test_the_sampler_says_how_much_all_prompts_share():
         return inner
 
     prompts, sampling = [[*start, i] for i in (1, 2, 3)], Sampling(20, rollouts=2)
-    engine = SamplingEngine(decoder=decoder)
+    engine = SamplingEngine(make_decoder=decoder)
     found = generate(model, prompts, sampling, stop_ids=(), engine=engine)
     assert set(seen) == {80}
     plain = generate(model, prompts, sampling, stop_ids=(), engine=PLAIN_ENGINE)
@@ -268,13 +268,13 @@ def test_weights_made_in_inference_mode_are_packed_each_time():
 
 
 @needs_compiler
-@pytest.mark.parametrize("decoder_of", [decoder_for, int8_decoder_for])
-def test_damaged_weights_stay_visible(decoder_of):
+@pytest.mark.parametrize("make_decoder", [decoder_for, int8_decoder_for])
+def test_damaged_weights_stay_visible(make_decoder):
     for value in (torch.nan, torch.inf):
         model = model_that_fits()
         cache, tokens = read_prompts(model, 4)
         model.trf_blocks[1].att.W_key.weight[3] = value
-        decoder = decoder_of(model, 4, 60)
+        decoder = make_decoder(model, 4, 60)
         assert isinstance(decoder, CompiledDecoder)
         assert not several_steps(decoder, cache, tokens)[1].isfinite().any()
 

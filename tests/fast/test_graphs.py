@@ -103,7 +103,7 @@ def graph_engine(record, made=None):
     def draw(model, rows, steps, keeps):
         return partial(GraphDraw(record), keeps=keeps)
 
-    return SamplingEngine(decoder=decoder, cut=cut_by_digits, draw=draw)
+    return SamplingEngine(make_decoder=decoder, cut=cut_by_digits, make_draw=draw)
 
 
 @RECORDS
@@ -157,7 +157,7 @@ class Interrupts(Partner):
 def test_forced_tokens_of_a_partner(record):
     ask = model_of(), [[1, 2], [3]], Sampling(30, rollouts=2)
     engines = (
-        replace(engine, partner=lambda problem: Interrupts())
+        replace(engine, make_partner=lambda problem: Interrupts())
         for engine in (graph_engine(record), PLAIN_ENGINE)
     )
     found, wanted = (generate(*ask, stop_ids=set(), engine=engine) for engine in engines)
@@ -217,7 +217,7 @@ def test_a_run_keeps_its_recordings_and_sees_its_updates(gpu):
         yield
 
     engine = replace(
-        FAST, decoder=kept.decoder, draw=kept.draw, cut=cut_by_digits, around_step=look
+        FAST, make_decoder=kept.decoder, make_draw=kept.draw, cut=cut_by_digits, step_context=look
     )
     for _ in range(3):
         found.append(drawn(model, 40, engine=engine, top_p=0.8))
@@ -313,7 +313,7 @@ def test_who_is_recorded_on_a_gpu(gpu):
     assert decoder_for(model, 5, 60, compiled=True).compiled
     model.register_forward_hook(lambda *_: None)
     assert type(decoder_for(model, 5, 60)) is Decoder
-    assert FAST.decoder is decoder_for and FAST.draw is draw_for
+    assert FAST.make_decoder is decoder_for and FAST.make_draw is draw_for
 
 
 def test_what_graphs_do_not_know_is_left_to_the_model():

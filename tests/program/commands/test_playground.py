@@ -234,7 +234,7 @@ def same_gradients(page, which: int, model, rollouts: list[Rollout], rewards, re
         rollout.advantage = float(advantage)
         noise = 0.3 * torch.randn(len(rollout.logprobs), generator=random)
         rollout.logprobs = (torch.tensor(rollout.logprobs) + noise).tolist()
-        old.append(rollout.of_sampled(rollout.logprobs))
+        old.append(rollout.select_sampled(rollout.logprobs))
     packages_gradient(model, rollouts, recipe)
     group = {
         "prompt_ids": rollouts[0].prompt_ids,
@@ -521,7 +521,7 @@ def packages_games(model, tokenizer, numbers: list[int], sampling: Sampling) -> 
         sampling,
         stop_ids=stop_ids_of(tokenizer),
         streams=[(0, order.index(number)) for number in numbers],
-        engine=FAST.equipped(sampling, tokenizer, problems),
+        engine=FAST.with_partners(sampling, tokenizer, problems),
     )
     return [rollout for group in groups for rollout in group]
 
@@ -559,7 +559,7 @@ def test_games_are_the_packages_token_for_token(page, models, which, temperature
     assert [game["finished"] for game in found] == [game.finished for game in expected]
     assert [game["rewards"] for game in found] == [game.outcome for game in expected]
     for ours, theirs in zip(found, expected, strict=True):
-        drawn = torch.tensor(theirs.of_sampled(theirs.logprobs))
+        drawn = torch.tensor(theirs.select_sampled(theirs.logprobs))
         torch.testing.assert_close(torch.tensor(ours["logprobs"]), drawn, rtol=0, atol=1e-3)
         assert len(ours["said"]) == theirs.turns
     assert any(game.forced for game in expected)
