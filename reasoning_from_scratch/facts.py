@@ -1,7 +1,7 @@
 """What a field of a configuration says of itself, beside its type: its bounds, what it needs.
 
     epochs: Annotated[int, AtLeast(1)] = 1
-    clip_low: Annotated[float, AtLeast(0), Needs("clips"), Needs("updates_again")] = 0.8
+    clip_low: Annotated[float, AtLeast(0), Needs("clips"), Needs("makes_several_updates")] = 0.8
 
 config.py reads these. Whoever takes options, from a command line or from Python, checks them by the
 same facts; a resumed run and an evaluation look up what the trained one keeps.

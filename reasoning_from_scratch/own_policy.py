@@ -15,13 +15,13 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.memory import checkpoint_blocks, fitting_micro_batch
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
-from reasoning_from_scratch.optim.lora import add_lora, merged
+from reasoning_from_scratch.optim.lora import add_lora, merge_lora
 from reasoning_from_scratch.optim.muon import OPTIMIZERS
 from reasoning_from_scratch.policy import LocalPolicy, LossSums
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, Judge, Rollout
-from reasoning_from_scratch.text import expanded
+from reasoning_from_scratch.text import expand_home
 
 Engine = Literal["fast", "plain"]
 
@@ -65,7 +65,7 @@ class Policy(LocalPolicy):
             config = replace(config, micro_batch_tokens=tokens)
         if config.gradient_checkpointing:
             checkpoint_blocks(weights)
-        optimizer = OPTIMIZERS[config.optimizer].of(weights, config, config.seed)
+        optimizer = OPTIMIZERS[config.optimizer].from_config(weights, config, config.seed)
         if engine == "plain":
             return cls(weights, optimizer, config, tokenizer=tokenizer)
         return cls(weights, optimizer, config, packed_logprobs, tokenizer, cls.sampling_engine)
@@ -79,7 +79,7 @@ class Policy(LocalPolicy):
         judge: Judge | None = None,
     ) -> list[Group]:
         if config.keep_sampling_mask is None:  # as in a run: kept where training needs it
-            config = replace(config, keep_sampling_mask=config.leaves_tokens_out)
+            config = replace(config, keep_sampling_mask=config.cuts_tokens)
         return super().sample(problems, config, step, places, judge)
 
     def forward_backward(
@@ -103,4 +103,4 @@ class Policy(LocalPolicy):
 
     def save(self, folder: str | Path) -> Path:
         """The weights in a folder that `load`, every command and transformers open."""
-        return save_hf_folder(merged(self.model), self.tokenizer, expanded(folder))
+        return save_hf_folder(merge_lora(self.model), self.tokenizer, expand_home(folder))

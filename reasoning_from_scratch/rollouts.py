@@ -27,7 +27,7 @@ from reasoning_from_scratch.sampling import (
     SamplingEngine,
     generate_each,
 )
-from reasoning_from_scratch.tokenizer import answer_text, stops_of
+from reasoning_from_scratch.tokenizer import answer_stops, answer_text
 
 
 @dataclass
@@ -300,7 +300,7 @@ def sample_each(
         model,
         [tokenizer.encode(problem_prompt(problem)) for problem in problems],
         config,
-        stop_ids=stops_of(tokenizer),
+        stop_ids=answer_stops(tokenizer),
         streams=[(step, place) for place in places],
         engine=engine.with_partners(config, tokenizer, problems),
     )

@@ -296,7 +296,7 @@ class SamplingEngine:
 
     def with_partners(self, sampling: Sampling, tokenizer, problems: Sequence) -> "SamplingEngine":
         """The same engine with the partners that `sampling` needs, if any."""
-        if not sampling.is_answered or self.make_partners is None:
+        if not sampling.has_replies or self.make_partners is None:
             return self
         return replace(self, make_partner=self.make_partners(sampling, tokenizer, problems))
 
@@ -395,10 +395,10 @@ def _prefill(model, decoder, prompts: list[list[int]], start: KVCache | None) ->
     ids, mask = pad_rows([prompt[width:] for prompt in prompts])  # (B, T)
     cache = KVCache(model.cfg["n_layers"])
     if start:
-        cache = start.take(torch.zeros(len(prompts), dtype=torch.long, device=device))
+        cache = start.select_rows(torch.zeros(len(prompts), dtype=torch.long, device=device))
     cache.max_length = width + ids.shape[1]
     decoder.fill_cache(ids.to(device), cache, None if mask.all() else mask.to(device))
-    cache.forget_last()  # a rollout's first step reads the last prompt token again, for its logits
+    cache.drop_last_token()  # a rollout's first step reads it again, for its logits
     return cache
 
 
@@ -466,16 +466,20 @@ class RunningBatch:
             free += range(len(self.rows), len(self.rows) + missing)
             self.rows += [None] * missing
             if self.cache is not None:
-                self.cache.grow(missing)
+                self.cache.append_rows(missing)
         if not free:
             return bool(self.rows)
         while free and self.waiting:
             rows, places = self._take_waiting(len(free))
             if self.cache is None:  # the first time: fills all rows; some are overwritten below
-                self.cache = self.prompt_cache.take(F.pad(places, (0, len(free) - len(places))))
+                self.cache = self.prompt_cache.select_rows(
+                    F.pad(places, (0, len(free) - len(places)))
+                )
                 self.cache.shared = self.prefix_cache.width if self.prefix_cache else 0
             else:
-                self.cache.put(self._tensor(free[: len(rows)]), self.prompt_cache.take(places))
+                self.cache.write_rows(
+                    self._tensor(free[: len(rows)]), self.prompt_cache.select_rows(places)
+                )
             for row in rows:
                 self.rows[free.pop(0)] = row
         if not self.waiting:
@@ -499,11 +503,11 @@ class RunningBatch:
         holes = [i for i in free if i < keep]
         movers = [i for i in range(keep, len(self.rows)) if self.rows[i] is not None]
         if holes:
-            self.cache.put(self._tensor(holes), self.cache.take(self._tensor(movers)))
+            self.cache.write_rows(self._tensor(holes), self.cache.select_rows(self._tensor(movers)))
         for hole, mover in zip(holes, movers, strict=True):
             self.rows[hole] = self.rows[mover]
         self.rows = self.rows[:keep]
-        self.cache.shrink(keep)
+        self.cache.keep_first_rows(keep)
         if not keep:
             self.cache = None
 
@@ -542,7 +546,7 @@ class RunningBatch:
             rollout.entropies.append(entropies[i])
             if self.keep_mask:
                 rollout.kept.append(kept[i])
-            rollout.finished = self.stops.end(rollout.response_ids)
+            rollout.finished = self.stops.reached(rollout.response_ids)
             if self._continues(row):
                 continue
             if row.partner:
@@ -571,10 +575,10 @@ class RunningBatch:
             return
         rows = [self.rows[i] for i in indices]
         ids, mask = pad_rows([row.rollout.response_ids[-row.unread : -1] for row in rows])
-        cache = self.cache.take(self._tensor(indices))
+        cache = self.cache.select_rows(self._tensor(indices))
         cache.max_length = self.cache.max_length
         self.decoder.fill_cache(ids.to(self.device), cache, mask.to(self.device))
-        self.cache.put(self._tensor(indices), cache)
+        self.cache.write_rows(self._tensor(indices), cache)
         for row in rows:
             row.unread = 1
         if None not in self.rows:  # otherwise `fill` does it
@@ -634,7 +638,7 @@ def generate_each(
     """Like `generate`, but yields a prompt's index and its rollouts as soon as all of them have
     ended. A caller that stops iterating ends the sampling."""
     check_request(model, prompts, sampling)
-    if sampling.is_answered and engine.make_partner is None:
+    if sampling.has_replies and engine.make_partner is None:
         option = "calculator" if sampling.calculator else "environment"
         raise UserError(f"{option} needs an engine with partners, as rfs.Policy has")
     streams = [(0, i) for i in range(len(prompts))] if streams is None else streams

@@ -33,7 +33,7 @@ from reasoning_from_scratch.losses import (
     Loss,
     discounted_sums,
     kl_advantages,
-    needs_start,
+    needs_start_logprobs,
     step_denominator,
     summarize,
     token_kl_advantages,
@@ -260,7 +260,7 @@ def prepare_update(
         for rollout, logprobs in zip(rollouts, reference.logprobs(scored), strict=True):
             rollout.ref_logprobs = logprobs  # (T,)
     # A step with a single update computes the log-probabilities of the start in that update.
-    start_needed = needs_start(config) and config.updates_again
+    start_needed = needs_start_logprobs(config) and config.makes_several_updates
     kl_in_advantages = config.kl in KL_IN_ADVANTAGES
     if start_needed or kl_in_advantages:
         for rollout, logprobs in zip(rollouts, policy.logprobs(rollouts), strict=True):

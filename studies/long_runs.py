@@ -24,7 +24,7 @@ from regime_runs import lengths
 from reasoning_from_scratch.errors import UserError, check_names
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.text import aligned, spread
+from reasoning_from_scratch.text import align_table, spread
 from rfs.commands.cli import run_script
 from rfs.evaluation.evaluate import evaluate
 from rfs.evaluation.paired import Effect, paired
@@ -147,7 +147,7 @@ def ends(rows: Sequence[Mapping[str, str]]) -> str:
     for arm in arms:
         last = [row for row in rows if row["arm"] == arm and row["step"] == str(STEPS)]
         lines.append(line(arm, last))
-    return "\n".join(aligned(lines))
+    return "\n".join(align_table(lines))
 
 
 def with_range(values: Sequence[float], name: str) -> str:
@@ -182,7 +182,7 @@ def differences(rows: Sequence[Mapping[str, str]]) -> str:
             cell = f"{scale * effect.mean:+.{digits}f} ({scale * effect.error:.{digits}f})"
             cells.append(f"**{cell}**" if effect.sure else cell)
         lines.append([arm, *cells])
-    return "\n".join(aligned(lines))
+    return "\n".join(align_table(lines))
 
 
 def problems() -> Iterable[Problem]:

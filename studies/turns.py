@@ -26,7 +26,7 @@ from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.text import aligned, spread
+from reasoning_from_scratch.text import align_table, spread
 from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
 from rfs.files.tables import read_table
 from rfs.report.palette import COLORS
@@ -306,7 +306,7 @@ def with_its_spread(lines: Sequence[Sequence[str]], seeds: int) -> Markdown:
     told = "Shares are in percent."
     if seeds > 1:
         told += f" Means of {seeds} seeds; in parentheses the lowest and the highest."
-    return Markdown("\n".join([*aligned(lines), "", told]))
+    return Markdown("\n".join([*align_table(lines), "", told]))
 
 
 def missing(name: str) -> Markdown:

@@ -16,7 +16,7 @@ from reasoning_from_scratch.files.weights import save_model
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.policy import batch_loss
-from reasoning_from_scratch.problems import asked_of, remember_prompt
+from reasoning_from_scratch.problems import load_prompt_format, store_prompt_format
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout
 from reasoning_from_scratch.trainer import set_advantages, train_step
 
@@ -379,8 +379,8 @@ def test_a_home_folder_is_found_when_saving_as_when_loading(tmp_path, monkeypatc
 
 def test_a_folder_keeps_nothing_of_the_model_that_was_in_it(tmp_path):
     first = Policy.load("tiny", device="cpu")
-    remember_prompt(first.tokenizer, "question", load_problems("tiny", limit=1))
+    store_prompt_format(first.tokenizer, "question", load_problems("tiny", limit=1))
     first.save(tmp_path)
-    assert asked_of(tmp_path) is not None
+    assert load_prompt_format(tmp_path) is not None
     Policy.load("tiny", device="cpu").save(tmp_path)
-    assert asked_of(tmp_path) is None
+    assert load_prompt_format(tmp_path) is None

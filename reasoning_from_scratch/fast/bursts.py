@@ -114,4 +114,4 @@ class BurstBatch(RunningBatch):
         """Reset these rows to length 0: else they would outgrow the limit of a row."""
         unseen = len(self.ahead.draws) if self.ahead else 0
         longest = max(row.tokens_read for row in self.rows if row)
-        self.cache.empty(self._tensor(free), longest + unseen)
+        self.cache.clear_rows(self._tensor(free), longest + unseen)

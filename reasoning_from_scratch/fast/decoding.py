@@ -226,7 +226,7 @@ class PromptPlan(NamedTuple):
 
 def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> PromptPlan:
     """The plan for prompts that continue what the cache already holds for each row."""
-    cache.open(len(attention_mask), attention_mask.device)
+    cache.start_rows(len(attention_mask), attention_mask.device)
     row, column = attention_mask.bool().nonzero(as_tuple=True)
     count = attention_mask.long().cumsum(dim=1)  # (B, T) real tokens up to each
     positions = cache.lengths[:, None] + (count - 1).clamp(min=0)  # (B, T)

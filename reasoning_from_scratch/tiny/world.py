@@ -508,7 +508,7 @@ def is_held_out(problem: str) -> bool:
     return zlib.crc32(content_key(problem).encode()) % 10 == 0
 
 
-def of_tiny_world(problem_id: str) -> bool:
+def is_tiny_problem(problem_id: str) -> bool:
     """Whether a problem with that id is one of these."""
     return any(problem_id.startswith(f"tiny/{split}/") for split in SPLIT_SIZES)
 
@@ -625,7 +625,7 @@ def known_parts() -> frozenset[str]:
     return frozenset(kind for text in texts for kind, _ in parts(text))
 
 
-def beyond(question: str) -> str:
+def why_out_of_scope(question: str) -> str:
     """Why a question is none that the tiny models can understand; "" if it may be one. The
     playground says the same (page.js)."""
     words = _WORDS.findall(question)

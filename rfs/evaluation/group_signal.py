@@ -21,7 +21,7 @@ from reasoning_from_scratch.rollouts import (
 )
 from reasoning_from_scratch.text import one_line, percent
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
-from reasoning_from_scratch.tiny.world import of_tiny_world
+from reasoning_from_scratch.tiny.world import is_tiny_problem
 from rfs.config import RunConfig
 from rfs.engine import FAST
 from rfs.evaluation.evaluate import progress_bar
@@ -100,7 +100,7 @@ def preflight_summary(
         rows=rows,
     )
     tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
-    at_home = config.environment or all(of_tiny_world(problem.id) for problem in chosen)
+    at_home = config.environment or all(is_tiny_problem(problem.id) for problem in chosen)
     own = config.environment and f"The environment {config.environment}"
     seen.can_work, seen.verdict = can_training_work(
         seen, config.max_new_tokens, tiny and not at_home, own or "Your reward function"

@@ -451,7 +451,7 @@ def try_loss(config: RunConfig) -> None:
 
 def with_state(model: Trainable, config: Optim, seed: int = 0) -> AdamW:
     """The optimizer, with its state: so the first answers find the memory of all later ones."""
-    optimizer = OPTIMIZERS[config.optimizer].of(model, config, seed)
+    optimizer = OPTIMIZERS[config.optimizer].from_config(model, config, seed)
     optimizer.state = optimizer.new_state()
     return optimizer
 

@@ -11,7 +11,7 @@ import torch
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.text import finite, read_lines
+from reasoning_from_scratch.text import read_lines, replace_nonfinite
 from reasoning_from_scratch.trainer import StepMetrics, groups_with_gradient, select_training_groups
 from rfs.config import RunConfig
 from rfs.evaluation.group_signal import Outlook
@@ -203,7 +203,7 @@ class TrainingRun:
         return stopped
 
     def record(self, row: dict, spans: list[dict]) -> None:
-        clean, bad = finite(row)
+        clean, bad = replace_nonfinite(row)
         self.folder.rows.append(clean)  # alarms look at the steps so far, on every rank
         if not self.ranks.writes:
             return

@@ -117,7 +117,7 @@ class SlicedPolicy(RanksPolicy):
 
     def add_up_gradients(self) -> None:
         sums: dict[Tensor, Tensor] = {}
-        for name, slice_ in self.optimizer.named:
+        for name, slice_ in self.optimizer.named_parameters:
             # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
             weight = self.slices.sharded[name]
             total = self.optimizer.gradient(weight)
@@ -141,7 +141,7 @@ class SlicedPolicy(RanksPolicy):
     @torch.no_grad()
     def update_ratio(self) -> float | None:
         """Changes and sizes are sums over the slices of all ranks."""
-        own = [torch.stack(pair) for pair in self.optimizer.moved]
+        own = [torch.stack(pair) for pair in self.optimizer.squared_norms]
         # With LoRA's few rows a rank may have none of any matrix; it takes part nonetheless.
         total = torch.stack([torch.zeros(2, device=self.ranks.device), *own]).sum(0)
         with self.ranks.in_touch():

@@ -103,7 +103,7 @@ def test_what_all_rows_begin_with_may_be_read_from_the_first_one(dtype, shared, 
     ids[:, :64] = ids[0, :64]
     cache = KVCache(len(model.trf_blocks), 100)
     model.fill_cache(ids, cache, torch.arange(90) < torch.tensor([65, 90, 70, 81, 77])[:, None])
-    alone = cache.take(torch.arange(5))
+    alone = cache.select_rows(torch.arange(5))
     for store in (*cache.keys, *cache.values):
         store[1:, :, : shared // 16 * 16] = torch.nan
     cache.shared = shared
@@ -161,7 +161,7 @@ def test_in_bfloat16_as_near_to_float64_as_torch_is(family, n_layers, lora, flag
 
 
 def cast(cache, dtype):
-    copy = cache.take(torch.arange(len(cache.lengths)))
+    copy = cache.select_rows(torch.arange(len(cache.lengths)))
     copy.keys, copy.values = ([x.to(dtype) for x in some] for some in (copy.keys, copy.values))
     return copy
 
@@ -176,7 +176,7 @@ def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtyp
     together = several_steps(decoder, cache, tokens)
     for some in ([4], [29, 3], list(range(7, 20))):
         rows = torch.tensor(some)
-        alone = several_steps(decoder, cache.take(rows), tokens[rows])
+        alone = several_steps(decoder, cache.select_rows(rows), tokens[rows])
         assert torch.equal(alone, together[:, rows])
     for count in (1, 3, 8):
         with threads(count):

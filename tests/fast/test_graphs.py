@@ -179,11 +179,11 @@ def test_what_lies_in_hidden_slots_and_unused_rows_does_not_count():
                     store[row, :, length:] = 1e4
 
     assert torch.equal(several_steps(Dirty(Decoder(model), again), cache, tokens, 12), wanted)
-    fewer = cache.take(torch.arange(6))
+    fewer = cache.select_rows(torch.arange(6))
     decoder = Dirty(Decoder(model), again)
     decoder(tokens, cache=fewer)
     fewer.shrink(3)  # of 8 rows that are computed, 6 were in use and now 3 are
-    other = cache.take(torch.arange(6))
+    other = cache.select_rows(torch.arange(6))
     model(tokens, cache=other)
     other.shrink(3)
     found, expected = decoder(tokens[:3], cache=fewer), model(tokens[:3], cache=other)
@@ -241,7 +241,10 @@ def test_two_batches_of_a_model_at_once_do_not_share_their_keys(gpu):
     other, other_tokens = read_prompts(model, 4, seed=1)
     wanted = [several_steps(model, *pair) for pair in ((cache, tokens), (other, other_tokens))]
     found = [[], []]
-    pairs = [(cache.take(torch.arange(4)), tokens), (other.take(torch.arange(4)), other_tokens)]
+    pairs = [
+        (cache.select_rows(torch.arange(4)), tokens),
+        (other.select_rows(torch.arange(4)), other_tokens),
+    ]
     for _ in range(3):
         for i, (own, next_tokens) in enumerate(pairs):  # in turn, as where one waits half-way
             logits = kept.decoder(model, 4, 60)(next_tokens, cache=own)[:, -1].clone()
