@@ -27,8 +27,8 @@ Engine = Literal["fast", "plain"]
 
 
 class Policy(LocalPolicy):
-    """A policy in one process: sample, forward_backward, optim_step. By default it computes with
-    what is in fast/; `engine="plain"` takes the pages that the chapters show."""
+    """A policy in one process: sample, forward_backward, optim_step. By default it uses the
+    engines in fast/; `engine="plain"` uses the code that the chapters show."""
 
     sampling_engine = FAST
 
@@ -51,24 +51,24 @@ class Policy(LocalPolicy):
         config = config or TrainConfig()
         if config.compile:
             raise UserError("only `rfs train` compiles: drop compile=True")
-        place = trusted_device(config.device if device == "auto" else device)
-        name = config.dtype if dtype == "auto" else dtype
-        if name not in get_args(Dtype):
-            raise unknown_name("number format", name, get_args(Dtype))
-        weights, tokenizer = load_model_and_tokenizer(
-            model, place, dtype=partial(dtype_by_name, name, place)
+        chosen_device = trusted_device(config.device if device == "auto" else device)
+        dtype_name = config.dtype if dtype == "auto" else dtype
+        if dtype_name not in get_args(Dtype):
+            raise unknown_name("number format", dtype_name, get_args(Dtype))
+        loaded_model, tokenizer = load_model_and_tokenizer(
+            model, chosen_device, dtype=partial(dtype_by_name, dtype_name, chosen_device)
         )
         if rank := lora_rank or config.lora_rank:
-            add_lora(weights, rank, config.lora_alpha, config.seed)
+            add_lora(loaded_model, rank, config.lora_alpha, config.seed)
         if config.micro_batch_tokens is None:
-            tokens = fitting_micro_batch(weights, config, place)
+            tokens = fitting_micro_batch(loaded_model, config, chosen_device)
             config = replace(config, micro_batch_tokens=tokens)
         if config.gradient_checkpointing:
-            checkpoint_blocks(weights)
-        optimizer = OPTIMIZERS[config.optimizer].from_config(weights, config, config.seed)
+            checkpoint_blocks(loaded_model)
+        optimizer = OPTIMIZERS[config.optimizer].from_config(loaded_model, config, config.seed)
         if engine == "plain":
-            return cls(weights, optimizer, config, tokenizer=tokenizer)
-        return cls(weights, optimizer, config, packed_logprobs, tokenizer, cls.sampling_engine)
+            return cls(loaded_model, optimizer, config, tokenizer=tokenizer)
+        return cls(loaded_model, optimizer, config, packed_logprobs, tokenizer, cls.sampling_engine)
 
     def sample(
         self,
@@ -78,7 +78,7 @@ class Policy(LocalPolicy):
         places: Sequence[int] | None = None,
         judge: Judge | None = None,
     ) -> list[Group]:
-        if config.keep_sampling_mask is None:  # as in a run: kept where training needs it
+        if config.keep_sampling_mask is None:  # as in a run: recorded if training needs it
             config = replace(config, keep_sampling_mask=config.cuts_tokens)
         return super().sample(problems, config, step, places, judge)
 
@@ -98,7 +98,7 @@ class Policy(LocalPolicy):
         return super().forward_backward(rollouts, config, denominator, logprobs_into)
 
     def sampling_policy(self, model: Qwen3Model) -> "Policy":
-        """Of the same class, so that it keeps what top-p and top-k kept, too."""
+        """Of the same class, which also records what top-p and top-k kept."""
         return type(self)(model, None, self.config, self.training_pass, self.tokenizer, self.engine)
 
     def save(self, folder: str | Path) -> Path:

@@ -47,7 +47,7 @@ OUT_OF_MEMORY = (
     "this GPU is out of memory: lower --max-new-tokens, or use --gradient-checkpointing, "
     "--lora-rank 16 or a smaller --model"
 )
-MICRO_BATCH_TOKENS = 8192  # where --micro-batch-tokens says nothing and memory is no matter
+MICRO_BATCH_TOKENS = 8192  # without --micro-batch-tokens, where memory does not limit it
 FREED_RECORDINGS = (
     "out of memory: recorded decoding steps are no longer kept from one step to the next"
 )

@@ -117,8 +117,8 @@ def apply_rope(x, cos, sin, offset=0):
     if cos.dim() == 2:
         cos, sin = (table[offset : offset + x.shape[-2]] for table in (cos, sin))
     first, second = x.chunk(2, dim=-1)
-    turned = torch.cat([-second, first], dim=-1)
-    return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
+    rotated = torch.cat([-second, first], dim=-1)
+    return x * cos.to(x.dtype) + rotated * sin.to(x.dtype)
 
 
 # --- the cache
@@ -301,13 +301,14 @@ def attention(queries, keys, values, mask=None):
         grouped = queries.unflatten(1, (groups, -1)).squeeze(3)  # (B, groups, heads each, hd)
         attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return attended.flatten(1)[:, None]
-    shared = queries.shape[1] != groups
-    if shared and queries.is_cuda and (mask is not None or queries.dtype == torch.float32):
+    share_keys = queries.shape[1] != groups
+    if share_keys and queries.is_cuda and (mask is not None or queries.dtype == torch.float32):
         # torch's kernels that store no scores can share keys only in bfloat16, without a mask.
-        each, shared = queries.shape[1] // groups, False
-        keys, values = keys.repeat_interleave(each, dim=1), values.repeat_interleave(each, dim=1)
+        share_keys, heads_each = False, queries.shape[1] // groups
+        keys = keys.repeat_interleave(heads_each, dim=1)
+        values = values.repeat_interleave(heads_each, dim=1)
     attended = F.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=shared
+        queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=share_keys
     )
     return attended.transpose(1, 2).flatten(2)
 

@@ -272,7 +272,7 @@ def prepare_update(
 
 
 def check_reference(reference: LocalPolicy | None, config: TrainConfig) -> None:
-    """A KL penalty compares log-probabilities at one temperature, of the policy and another."""
+    """Refuse a KL penalty without a reference, or with one at another temperature."""
     if reference is None:
         if config.kl in KL_IN_ADVANTAGES:
             raise UserError(f"kl={config.kl!r} compares the policy with a reference: pass one")

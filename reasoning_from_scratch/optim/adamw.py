@@ -12,11 +12,12 @@ from reasoning_from_scratch.config import Optim
 from reasoning_from_scratch.errors import UserError
 
 EPSILON = 1e-8
-# beta1 of a mean that is kept in bfloat16: it ends 4% short there, at 0.99 20%, at 0.999 75%.
+# For a mean that is kept in bfloat16: with this beta1 it ends 4% short, with 0.99 20%, with 0.999
+# 75%.
 MAX_BETA1 = 0.95
 STATE = ("mean", "square", "master")  # of each parameter: "NAME.mean", ...
-# Weights that are updated together: on a CPU 1 MB of each of their numbers, which stays in its
-# cache; on a GPU more, since there each operation costs the same however small it is.
+# How many weights are updated together: on a CPU so many that each tensor takes 1 MB, which stays
+# in its cache; on a GPU more, since there even the smallest operation has the same cost.
 SLICE, GPU_SLICE = 2**18, 2**24
 
 
@@ -28,7 +29,7 @@ def parameter_kind(name: str, parameter: Tensor) -> str:
 
 
 class Trainable(Protocol):
-    """What an optimizer asks of a model; scale/sharding.py has another than the model itself."""
+    """What an optimizer needs from a model, or from a rank's slices of it (scale/sharding.py)."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
 
@@ -71,7 +72,7 @@ class AdamW:
         self.updates = 0
         # Of the last update, by groups of matrices: squared sizes of the change and of the weights.
         self.squared_norms: list[tuple[Tensor, Tensor]] = []
-        # Gradients that are added up beside `.grad`, in float32: see `accumulate_gradients`.
+        # Sums of gradients in float32, instead of `.grad`: see `accumulate_gradients`.
         self.gradient_sums: dict[Tensor, Tensor] = {}
 
     @classmethod
@@ -104,13 +105,13 @@ class AdamW:
 
     @contextmanager
     def accumulate_gradients(self, model: nn.Module) -> Iterator[None]:
-        """Adds the gradient of the backward pass within it to that of those before it, in float32.
+        """Adds the gradient of the backward pass inside it to that of earlier passes, in float32.
 
-        Autograd would add each to a bfloat16 `.grad`, whose numbers have 8 bits: what is below
-        1/256 of the sum so far is lost, micro-batch after micro-batch. So `.grad` is emptied into
-        a float32 sum; the first is kept as it is until there is a second. Each is added as soon as
-        it is there, so that there are never those of all weights beside their sum: 1.5 GB of
-        Qwen3-0.6B. Float32 weights are left to autograd.
+        Autograd would add to a bfloat16 `.grad`, whose numbers have 8 bits: what is below 1/256 of
+        the sum so far is lost, micro-batch after micro-batch. So `.grad` is emptied into a float32
+        sum (the first gradient stays as it is until a second one arrives). Each weight's gradient
+        is added as soon as it is complete: those of all weights together would take another 1.5 GB
+        for Qwen3-0.6B. Float32 weights are left to autograd.
         """
         low_precision = filter(is_low_precision, self.parameters)
         hooks = [p.register_post_accumulate_grad_hook(self.add_to_sum) for p in low_precision]
@@ -160,8 +161,8 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """One update. Small matrices are taken together and large ones a few rows at a time: what
-        is computed in between stays in the processor's cache, and needs no memory to speak of."""
+        """One update. Small matrices are updated together and large ones a few rows at a time, so
+        that intermediate results stay in the processor's cache and take hardly any memory."""
         self.updates += 1
         self.squared_norms = []
         for parts in group_parts(self._each_part()):

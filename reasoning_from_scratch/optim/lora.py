@@ -1,7 +1,7 @@
 """LoRA: train W + (alpha / rank) B A by its small B and A, and leave W alone (Hu et al. 2021).
 
-A (rank x inputs) chooses which directions of the input are heard, B (outputs x rank) what they
-add. B begins at zero, so the model begins as it was. Applied to the seven matrices of each
+A (rank x inputs) chooses which directions of the input are read, B (outputs x rank) what they
+add. B begins at zero, so the model begins unchanged. Applied to the seven matrices of each
 block; optimizer state and saves shrink with the rank.
 """
 
@@ -36,8 +36,8 @@ class LoRALinear(nn.Module):
         self.lora_B = nn.Parameter(self.weight.new_zeros(outputs, rank))  # (outputs, rank)
 
     def forward(self, x: Tensor) -> Tensor:
-        # Scaled while it is narrow, and added by the second product: what has as many numbers as
-        # the output is written once.
+        # Scaled while it has few numbers, and added by the second product: a tensor as large as
+        # the output is written only once.
         low_rank = F.linear(x, self.lora_A) * (self.alpha / self.rank)  # (..., rank)
         out = F.linear(x, self.weight, self.bias)
         return torch.addmm(out.flatten(0, -2), low_rank.flatten(0, -2), self.lora_B.T).view_as(out)
