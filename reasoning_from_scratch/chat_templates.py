@@ -19,7 +19,7 @@ from reasoning_from_scratch.errors import UserError
 
 # What `render_conversation` gives to a template, and its own parameters: names that no setting
 # may have.
-GIVEN_TO_TEMPLATES = {
+RESERVED_NAMES = {
     "template", "messages", "named_tokens", "answer_follows", "tools", "documents",
     "add_generation_prompt", "bos_token", "eos_token", "unk_token", "pad_token",
 }  # fmt: skip

@@ -89,11 +89,11 @@ class Policy(LocalPolicy):
         denominator: float,
         logprobs_into: list[Tensor] | None = None,
     ) -> list[LossSums]:
-        ours = self.config.train_temperature
-        if isinstance(config, TrainConfig) and config.train_temperature != ours:
+        temperature = self.config.train_temperature
+        if isinstance(config, TrainConfig) and config.train_temperature != temperature:
             raise UserError(
-                f"this policy computes log-probabilities at temperature {ours:g}, and the answers "
-                f"were sampled at {config.train_temperature:g}: Policy.load(MODEL, config)"
+                f"this policy computes log-probabilities at temperature {temperature:g}, and the "
+                f"answers were sampled at {config.train_temperature:g}: Policy.load(MODEL, config)"
             )
         return super().forward_backward(rollouts, config, denominator, logprobs_into)
 

@@ -357,9 +357,10 @@ class LocalPolicy:
         self, rollouts: Sequence[Rollout]
     ) -> tuple[list[int], list[list[int]] | None]:
         """Each rollout's length, and the prompts if the training pass stores each only once."""
-        plain = self.training_pass is padded_logprobs
-        prompts = None if plain else [rollout.prompt_ids for rollout in rollouts]
-        return [len(rollout) for rollout in rollouts], prompts
+        lengths = [len(rollout) for rollout in rollouts]
+        if self.training_pass is padded_logprobs:
+            return lengths, None
+        return lengths, [rollout.prompt_ids for rollout in rollouts]
 
     # -- what a policy of several processes overrides, besides the methods above
 

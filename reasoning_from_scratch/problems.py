@@ -178,8 +178,8 @@ def store_prompt_format(tokenizer, kind: str | None, problems: Sequence[Problem]
     """From here on, every folder that the model is saved to contains its prompt format. If the
     problems bring prompts that differ in more than the question, there is none to store."""
     kind = kind or default_prompt_kind(problems)
-    usual = prompt_function(kind, tokenizer)(PLACEHOLDER)
-    prompts = {prompt_template(p) or usual for p in problems} if kind == "book" else {usual}
+    default = prompt_function(kind, tokenizer)(PLACEHOLDER)
+    prompts = {prompt_template(p) or default for p in problems} if kind == "book" else {default}
     prompt, *others = prompts
     tokenizer.files.pop(PROMPT_FILE, None)
     if PLACEHOLDER in prompt and not others:

@@ -150,7 +150,7 @@ class KVCache:
         self.lengths = None  # (B,) tokens per row; None before the first pass
         self.width = 0  # max(lengths) as a number: reading it from a GPU would mean waiting
         self.uniform = True  # all rows are known to have `width` tokens
-        self.shared = 0  # the first so many slots are known to hold the same in all rows
+        self.shared_slots = 0  # how many of the first slots are known to be the same in all rows
 
     def get(self, layer):
         """The filled part of a layer as (keys, values), or None."""
@@ -225,7 +225,7 @@ class KVCache:
         new.keys = [keys.index_select(0, rows) for keys in self.keys]
         new.values = [values.index_select(0, rows) for values in self.values]
         new._set_lengths(self.lengths.index_select(0, rows), self.uniform)
-        new.shared = self.shared
+        new.shared_slots = self.shared_slots
         return new
 
     def write_rows(self, rows, other):
@@ -430,19 +430,19 @@ class Qwen3Model(nn.Module):
     def _plan(self, in_idx, cache, dtype):
         """Token t of a row sees the row's tokens in the cache, and the new ones up to itself."""
         batch, length = in_idx.shape
-        mask, slots, before, device = None, None, 0, in_idx.device
+        mask, slots, cached, device = None, None, 0, in_idx.device
         positions = torch.arange(length, device=device)[None]  # (1, T)
         if cache is not None:
             cache.start_rows(batch, device)
-            before = cache.width
+            cached = cache.width
             if cache.uniform:
-                positions = before + positions
+                positions = cached + positions
             else:
                 positions = cache.lengths[:, None] + positions  # (B, T)
                 slots = (torch.arange(batch, device=device)[:, None], positions)
-        width = before + length
+        width = cached + length
         # Without a mask, attention does the right thing for an empty cache or a single token.
-        if slots is not None or (before and length > 1):
+        if slots is not None or (cached and length > 1):
             hidden = torch.arange(width, device=device) > positions[:, None, :, None]
             mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
         cos, sin = rope_tables(positions[:, :, None], self.cfg, dtype)

@@ -475,7 +475,7 @@ class RunningBatch:
                 self.cache = self.prompt_cache.select_rows(
                     F.pad(places, (0, len(free) - len(places)))
                 )
-                self.cache.shared = self.prefix_cache.width if self.prefix_cache else 0
+                self.cache.shared_slots = self.prefix_cache.width if self.prefix_cache else 0
             else:
                 self.cache.write_rows(
                     self._tensor(free[: len(rows)]), self.prompt_cache.select_rows(places)

@@ -93,8 +93,8 @@ def majority_share(rows: list[dict]) -> float:
     is broken at random, so its value is the share of correct ones among the tied answers.
     """
     parties = ballots([row for row in rows if row["parsed"]], same_vote)
-    most = max(map(len, parties), default=0)
-    winners = [party[0]["correct"] for party in parties if len(party) == most]
+    most_votes = max(map(len, parties), default=0)
+    winners = [party[0]["correct"] for party in parties if len(party) == most_votes]
     return sum(winners) / len(winners) if winners else 0.0
 
 

@@ -34,9 +34,9 @@ class Stops:
     def find_stop_text(self, ids: Sequence[int]) -> int | None:
         """Where, in the text of these tokens, a stop text begins that ends in the last of them.
         The same text earlier on was written by a calculator or an environment."""
-        text, before = self.tokenizer.decode(ids), self.tokenizer.decode(ids[:-1])
+        text, text_before = self.tokenizer.decode(ids), self.tokenizer.decode(ids[:-1])
         # A character that the last token completes decodes as \ufffd without it.
-        complete = len(before.rstrip("\ufffd"))
+        complete = len(text_before.rstrip("\ufffd"))
         starts = [text.find(stop, max(0, complete - len(stop) + 1)) for stop in self.texts]
         return min((start for start in starts if start >= 0), default=None)
 

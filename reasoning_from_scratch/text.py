@@ -144,7 +144,7 @@ def align_table(lines: Sequence[Sequence[str]]) -> list[str]:
 
 def mean_and_range(values: Sequence[float], digits: int = 1) -> str:
     """A table's cell: the mean, and in brackets the lowest and the highest where they differ."""
-    mean, low, high = (f"{of(values):.{digits}f}" for of in (fmean, min, max))
+    mean, low, high = (f"{statistic(values):.{digits}f}" for statistic in (fmean, min, max))
     return mean if low == high else f"{mean} ({low} to {high})"
 
 

@@ -193,11 +193,11 @@ class ModelTokenizer:
         closing = text.rpartition("2")[2]
         return any(self._tok.id_to_token(stop) in closing for stop in model_stop_ids(self))
 
-    def use_chat_template(self, wraps: bool) -> None:
+    def use_chat_template(self, enabled: bool) -> None:
         """Whether prompts are put into the chat template from here on."""
-        if wraps:
+        if enabled:
             self.wrap_chat("")  # fails if there is none
-        self.apply_chat_template = wraps
+        self.apply_chat_template = enabled
 
     def end_answers_at(self, text: str) -> None:
         """From here on an answer also ends with the token that completes this text."""
@@ -222,8 +222,8 @@ class Qwen3Tokenizer(ModelTokenizer):
         self.add_generation_prompt = add_generation_prompt
         self.add_thinking = add_thinking
 
-    def use_chat_template(self, wraps: bool) -> None:
-        self.apply_chat_template = self.add_generation_prompt = self.add_thinking = wraps
+    def use_chat_template(self, enabled: bool) -> None:
+        self.apply_chat_template = self.add_generation_prompt = self.add_thinking = enabled
 
     def wrap_chat(
         self,

@@ -375,7 +375,7 @@ class StepRecord:
     """Collects what the optimizer steps of one training step report."""
 
     # Not measured if no group had a signal: nothing was computed, no weight moved.
-    EMPTY = (
+    UNMEASURED = (
         "grad_norm kl_loss clip_frac ratio_mean ratio_max update_ratio importance_weight "
         "kl_sample_train_v1 kl_sample_train_v2"
     ).split()
@@ -399,7 +399,7 @@ class StepRecord:
         the sampler is from the first step, update_ratio from the last; the rest is over tokens
         (gspo's clip_frac: over rollouts)."""
         if not self.steps:
-            empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in self.EMPTY}
+            empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in self.UNMEASURED}
             return empty | {"optim/lr": self.lr, "optim/updates": 0, "optim/nonfinite": 0}
         over_steps = {
             name: sum(step[name] for step in self.steps) / len(self.steps)

@@ -540,7 +540,7 @@ class CompiledDecoder(Decoder):
         logits = torch.empty(len(in_idx), 1, self.weights.vocab, dtype=dtype)
         tensors = (in_idx.contiguous(), positions, cos, sin, logits)
         pointers = [tensor.data_ptr() for tensor in tensors]
-        capacity, shared = cache.keys[0].shape[2], cache.shared // 16 * 16  # whole tiles
+        capacity, shared = cache.keys[0].shape[2], cache.shared_slots // 16 * 16  # whole tiles
         step = Step(len(in_idx), capacity, torch.get_num_threads(), shared, *pointers)
         if self.library.decode(ctypes.byref(self.weights), ctypes.byref(step)):
             raise MemoryError("decode.c found no memory for a decoding step")

@@ -180,7 +180,7 @@ class AdamW:
                     name=name,
                     weight=parameter[rows],
                     gradient=gradient[rows],
-                    **{kind: None if of is None else of[rows] for kind, of in state.items()},
+                    **{kind: None if x is None else x[rows] for kind, x in state.items()},
                     measured_rows=rows_per_slice(parameter, SLICE)
                     if matrix and rows.start == 0
                     else 0,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from reasoning_from_scratch.chat_templates import GIVEN_TO_TEMPLATES, render_conversation
+from reasoning_from_scratch.chat_templates import RESERVED_NAMES, render_conversation
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import CHAT_TEMPLATE, TOKENIZER_CONFIG
 from reasoning_from_scratch.policy import LocalPolicy
@@ -179,7 +179,7 @@ def conversation(talk: Talk, base: Base) -> str:
             "/v1/completions"
         )
     settings = talk.chat_template_kwargs
-    if own := sorted(set(settings) & GIVEN_TO_TEMPLATES):
+    if own := sorted(set(settings) & RESERVED_NAMES):
         raise UserError(f"chat_template_kwargs has {own[0]}, which the call itself decides")
     put = partial(render_conversation, template, messages, tokenizer.named_tokens, True, **settings)
     text = put(tools=tools)

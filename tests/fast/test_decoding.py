@@ -106,7 +106,7 @@ def test_what_all_rows_begin_with_may_be_read_from_the_first_one(dtype, shared, 
     alone = cache.select_rows(torch.arange(5))
     for store in (*cache.keys, *cache.values):
         store[1:, :, : shared // 16 * 16] = torch.nan
-    cache.shared = shared
+    cache.shared_slots = shared
     found, wanted = (several_steps(decoder, c, ids[:, :1]) for c in (cache, alone))
     assert torch.equal(found, wanted)
 
@@ -119,7 +119,7 @@ def test_the_sampler_says_how_much_all_prompts_share():
     def decoder(model, rows, steps):
         inner = CompiledDecoder(model, load_library(torch.float32))
         decode = inner.decode
-        inner.decode = lambda ids, cache: (seen.append(cache.shared), decode(ids, cache))[1]
+        inner.decode = lambda ids, cache: (seen.append(cache.shared_slots), decode(ids, cache))[1]
         return inner
 
     prompts, sampling = [[*start, i] for i in (1, 2, 3)], Sampling(20, rollouts=2)
