@@ -389,13 +389,13 @@ def prefill_common_prefix(model, prompts: list[list[int]]) -> KVCache | None:
     return cache
 
 
-def _prefill(model, decoder, prompts: list[list[int]], start: KVCache | None) -> KVCache:
-    """Prefill: one pass over some prompts, padded to the longest. `start` has been read before."""
-    device, width = model.tok_emb.weight.device, start.width if start else 0
+def _prefill(model, decoder, prompts: list[list[int]], prefix: KVCache | None) -> KVCache:
+    """One pass over some prompts, padded to the longest; `prefix` has their common beginning."""
+    device, width = model.tok_emb.weight.device, prefix.width if prefix else 0
     ids, mask = pad_rows([prompt[width:] for prompt in prompts])  # (B, T)
     cache = KVCache(model.cfg["n_layers"])
-    if start:
-        cache = start.select_rows(torch.zeros(len(prompts), dtype=torch.long, device=device))
+    if prefix:
+        cache = prefix.select_rows(torch.zeros(len(prompts), dtype=torch.long, device=device))
     cache.max_length = width + ids.shape[1]
     decoder.fill_cache(ids.to(device), cache, None if mask.all() else mask.to(device))
     cache.drop_last_token()  # a rollout's first step reads it again, for its logits
@@ -442,8 +442,8 @@ class RunningBatch:
                 self.prompts, self.cached_prompts.stop, self.max_prompts
             )
             prompts = self.prompts[self.cached_prompts.start : self.cached_prompts.stop]
-            start = self._common_prefix(prompts)
-            self.prompt_cache = _prefill(self.model, self.decoder, prompts, start)
+            prefix = self._common_prefix(prompts)
+            self.prompt_cache = _prefill(self.model, self.decoder, prompts, prefix)
             self.prompt_cache.max_length = self.max_length  # only copies of its rows will grow
         rows: list[Row] = []
         while (
@@ -470,15 +470,15 @@ class RunningBatch:
         if not free:
             return bool(self.rows)
         while free and self.waiting:
-            rows, places = self._take_waiting(len(free))
+            rows, prompt_rows = self._take_waiting(len(free))
             if self.cache is None:  # the first time: fills all rows; some are overwritten below
                 self.cache = self.prompt_cache.select_rows(
-                    F.pad(places, (0, len(free) - len(places)))
+                    F.pad(prompt_rows, (0, len(free) - len(prompt_rows)))
                 )
                 self.cache.shared_slots = self.prefix_cache.width if self.prefix_cache else 0
             else:
                 self.cache.write_rows(
-                    self._tensor(free[: len(rows)]), self.prompt_cache.select_rows(places)
+                    self._tensor(free[: len(rows)]), self.prompt_cache.select_rows(prompt_rows)
                 )
             for row in rows:
                 self.rows[free.pop(0)] = row

@@ -127,7 +127,8 @@ def train_step(
         loss_sums = policy.forward_backward(rollouts, config, denominator)
         # 7. Update. Skipped without a gradient, because momentum would still move the weights.
         if loss_sums:
-            record.add(loss_sums, policy.optim_step(lr, config.grad_clip))
+            update = policy.optim_step(lr, config.grad_clip)
+            record.add(loss_sums, update)
     return record.metrics() | advantage_metrics(groups)
 
 
