@@ -203,13 +203,15 @@ def engine_of(kind: str, device: str) -> SamplingEngine:
     """Operation by operation, recorded, or recorded after torch.compile."""
     if kind == "eager":
         return replace(
-            FAST, decoder=lambda model, *_: Decoder(model), draw=lambda *_: sample_next_token
+            FAST,
+            make_decoder=lambda model, *_: Decoder(model),
+            make_draw=lambda *_: sample_next_token,
         )
     record = None if device == "cuda" else lambda step: step
     return replace(
         FAST,
-        decoder=lambda model, *_: GraphDecoder(Decoder(model), record, kind == "compiled"),
-        draw=lambda model, rows, steps, keeps: partial(GraphDraw(record), keeps=keeps),
+        make_decoder=lambda model, *_: GraphDecoder(Decoder(model), record, kind == "compiled"),
+        make_draw=lambda model, rows, steps, keeps: partial(GraphDraw(record), keeps=keeps),
     )
 
 
@@ -287,7 +289,7 @@ def parts_of_a_step(gate: Gate, model, rows: int, kind: str) -> None:
     """Decoding alone and drawing alone, each started again and again."""
     device = gate.form.device
     engine, (cache, tokens) = engine_of(kind, device), prompts_read(model, rows, device)
-    decoder, draw = engine.decoder(model, rows, 64), engine.draw(model, rows, 64, False)
+    decoder, draw = engine.make_decoder(model, rows, 64), engine.make_draw(model, rows, 64, False)
     first = timed(lambda: decoder(tokens, cache=cache))
     gate.row(f"{rows} rows, {kind}: the first step, with what it takes to record", first, "s")
     logits = decoder(tokens, cache=cache)[:, -1].clone()
@@ -324,7 +326,7 @@ def kept_recordings(gate: Gate) -> None:
     """What a run's first, second and third sampling take, and what torch then holds."""
     form, kept = gate.form, KeptRecordings()
     model = spread_model(form.work.cfg, form.work.layers, form.device)
-    engine = replace(FAST, decoder=kept.decoder, draw=kept.draw)
+    engine = replace(FAST, make_decoder=kept.decoder, make_draw=kept.draw)
     rows = form.rows[1]
     policy = Sampling(form.work.new_tokens, top_p=0.9, rollouts=rows, sample_rows=rows)
     for number in (1, 2, 3):
@@ -473,7 +475,7 @@ def split_update(gate: Gate, model, optimizer, group, title: str) -> None:
     both = seconds_of(lambda: packed_logprobs(model, batch).sum().backward())
     gate.row(f"{title}: backward", 1e3 * (both - forward), "ms")
     stochastic = AdamW(model, low_precision_updates="stochastic")
-    stochastic.wide = optimizer.wide  # the first one has taken the gradients
+    stochastic.gradient_sums = optimizer.gradient_sums  # the first one has taken the gradients
     for name, other in (("float32 masters", optimizer), ("stochastic rounding", stochastic)):
         gate.row(f"{title}: AdamW, {name}", 1e3 * seconds_of(lambda o=other: o.step(1e-6)), "ms")
     optimizer.zero_grad()
@@ -501,7 +503,7 @@ def step_policy(form: Form, config: RunConfig) -> LocalPolicy:
     stops = range(3, 1024)[: form.work.cfg["vocab_size"] // form.stops]
     tokenizer.other_stop_ids = frozenset(stops)
     kept = KeptRecordings(config.compile)
-    engine = replace(FAST, decoder=kept.decoder, draw=kept.draw, let_go=kept.let_go)
+    engine = replace(FAST, make_decoder=kept.decoder, make_draw=kept.draw, free_memory=kept.let_go)
     training_pass = CompiledPass(model) if config.compile else packed_logprobs
     return LocalPolicy(model, AdamW(model), config, training_pass, tokenizer, engine)
 

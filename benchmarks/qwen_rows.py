@@ -212,7 +212,7 @@ def growth(work: Work) -> list[Result]:
         return sample_next_token(*arguments)
 
     sampling = Sampling(work.grown, rollouts=work.rollouts)
-    engine = replace(FAST, draw=lambda *_: draw)
+    engine = replace(FAST, make_draw=lambda *_: draw)
     generate(model, [prompt_of(work)], sampling, stop_ids=set(), engine=engine)
     costs = [after - before for before, after in pairwise(ticks)]
     lengths = [2**k for k in range(4, 20) if 2**k <= work.grown]

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.text import as_lines, read_lines
+from reasoning_from_scratch.text import json_lines, read_lines
 from rfs.commands.cli import guarded, with_home
 from rfs.commands.plot import plot_runs
 from rfs.commands.quickstart import QuickstartOptions, quickstart
@@ -66,7 +66,7 @@ def ship(run: Path, target: Path, kept_every: int) -> None:
             shutil.copyfile(path, target / "run" / path.name)
     link_kept_pages(target / "run")
     line = {"name": "final", "batch": last["batch"], "final": True, "sampler_path": str(target)}
-    write_whole(target / "run" / "checkpoints.jsonl", as_lines([line]))
+    write_whole(target / "run" / "checkpoints.jsonl", json_lines([line]))
     plot_runs([run], target / "curves.png")
     save_picture(draw_all_ways(ways_over_time(train_answers(read_run(run)))), target / "ways.png")
     write_run_report(target / "run")

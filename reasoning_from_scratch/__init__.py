@@ -52,15 +52,15 @@ _BOOK_HAS_IN_QWEN3 = {
 def __getattr__(name: str) -> object:
     if name in ("train", "configure"):
         raise AttributeError(f"runs have moved to the package rfs: from rfs import {name}")
-    return _forwarded(name, _LIVES_IN, __name__)
+    return _import_attribute(name, _LIVES_IN, __name__)
 
 
-def name_of_the_book(name: str) -> object:
+def forward_book_name(name: str) -> object:
     """For qwen3.py: a name that is imported from there, found in the module that has it."""
-    return _forwarded(name, _BOOK_HAS_IN_QWEN3, f"{__name__}.qwen3")
+    return _import_attribute(name, _BOOK_HAS_IN_QWEN3, f"{__name__}.qwen3")
 
 
-def _forwarded(name: str, lives_in: dict[str, str], asked: str) -> object:
+def _import_attribute(name: str, lives_in: dict[str, str], importing_module: str) -> object:
     if name not in lives_in:
-        raise AttributeError(f"module {asked!r} has no attribute {name!r}")
+        raise AttributeError(f"module {importing_module!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{lives_in[name]}"), name)

@@ -27,15 +27,15 @@ def evaluate(
     """
     if not problems:
         raise UserError("there are no problems to evaluate")
-    asked = [replace(problem, prompt=problem_prompt(problem, prompt_fn)) for problem in problems]
+    prompted = [replace(problem, prompt=problem_prompt(problem, prompt_fn)) for problem in problems]
     start = time.perf_counter()
-    groups = sample_groups(model, tokenizer, asked, sampling)
+    groups = sample_groups(model, tokenizer, prompted, sampling)
     seconds = time.perf_counter() - start
     rows = []
     for index, group in enumerate(groups):
         for number, rollout in enumerate(group.rollouts):
             extracted = judged_part(rollout.text, None)
-            verdict = graded(extracted, group.problem)
+            verdict = grade_extracted(extracted, group.problem)
             rows.append(answer_row(index, number, group.problem, rollout, extracted, verdict))
     return score_rows(rows, sampling.rollouts, sum(row["tokens"] for row in rows) / seconds)
 
@@ -62,7 +62,7 @@ def answer_row(
     }
 
 
-def graded(extracted: str | None, problem: Problem) -> dict[str, bool]:
+def grade_extracted(extracted: str | None, problem: Problem) -> dict[str, bool]:
     """The grader's verdict on what was read from an answer."""
     verdict = answer_verdict(extracted, problem.answer) if extracted else "unparsed"
     return {"correct": verdict == "correct", "parsed": verdict in ("correct", "wrong")}

@@ -62,12 +62,12 @@ def most_varied(rewards: Sequence[float], count: int) -> list[int]:
     ranked = sorted(range(len(rewards)), key=lambda place: (rewards[place], place))
     values = [Fraction(rewards[place]) for place in ranked]  # exact: rounding must not break ties
     total, squares = sum(values[:count]), sum(value**2 for value in values[:count])
-    spreads = [count * squares - total**2]  # variance times count^2, with 0, 1, ... of the highest
+    variances = [count * squares - total**2]  # times count^2, with 0, 1, ... of the highest
     for low, high in zip(values[count - 1 :: -1], values[::-1], strict=False):
         total, squares = total + high - low, squares + high**2 - low**2  # the highest of the low go
-        spreads.append(count * squares - total**2)
-    highest = spreads.index(max(spreads))
-    return sorted(ranked[: count - highest] + ranked[len(ranked) - highest :])
+        variances.append(count * squares - total**2)
+    num_highest = variances.index(max(variances))
+    return sorted(ranked[: count - num_highest] + ranked[len(ranked) - num_highest :])
 
 
 KINDS = {

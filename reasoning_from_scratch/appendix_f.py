@@ -38,9 +38,9 @@ def elo_ratings(vote_pairs, k_factor=32, initial_rating=1000):
     for winner, loser in vote_pairs:
         for model in (winner, loser):
             ratings.setdefault(model, initial_rating)
-        ahead = ratings[winner] - ratings[loser]
-        expected = 1 / (1 + 10 ** (-ahead / 400))  # the winner's share of votes, by the ratings
-        moved = k_factor * (1 - expected)
-        ratings[winner] += moved
-        ratings[loser] -= moved
+        lead = ratings[winner] - ratings[loser]
+        expected = 1 / (1 + 10 ** (-lead / 400))  # the winner's share of votes, by the ratings
+        gain = k_factor * (1 - expected)
+        ratings[winner] += gain
+        ratings[loser] -= gain
     return ratings

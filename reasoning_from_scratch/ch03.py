@@ -46,9 +46,9 @@ def generate_text_stream_concat(model, tokenizer, prompt, device, max_new_tokens
 
 def text_of_stream(tokens, tokenizer, verbose=False):
     """Text of a stream of (1, 1) tokens, up to a stop token; `verbose` prints each immediately."""
-    generated, ends = [], stop_ids_of(tokenizer)
+    generated, stop_ids = [], stop_ids_of(tokenizer)
     for token in tokens:
-        if token.item() in ends:  # the stream itself knows only one of them
+        if token.item() in stop_ids:  # the stream itself knows only one of them
             break
         generated.append(token.item())
         if verbose:
@@ -61,8 +61,8 @@ def text_of_stream(tokens, tokenizer, verbose=False):
 
 # 3.4 to 3.6 From a text to a verdict, in parts (the grader reads the text itself)
 
-STYLE = re.compile(r"\\(?:text|mathrm|textbf|mbox|mathbf|boxed|displaystyle)(?![A-Za-z])")
-LIGHT = (
+STYLE_COMMANDS = re.compile(r"\\(?:text|mathrm|textbf|mbox|mathbf|boxed|displaystyle)(?![A-Za-z])")
+PLAIN_SPELLINGS = (
     (re.compile(r"\\left(?![a-z])|\\right(?![a-z])|\\[,;:!]"), ""),
     (re.compile(r"\\ |\\[()\[\]]|[$~]"), " "),
     (re.compile(r"\^\s*\\circ|\^\s*\{\s*\\circ\s*\}|°"), ""),
@@ -80,8 +80,8 @@ def normalize_text(text: str | None) -> str:
     """A plain spelling of an answer, for display; grading reads the text itself."""
     if not text or len(text) > MAX_CHARS:
         return ""
-    text = STYLE.sub("", text.strip())
-    for pattern, replacement in LIGHT:
+    text = STYLE_COMMANDS.sub("", text.strip())
+    for pattern, replacement in PLAIN_SPELLINGS:
         text = pattern.sub(replacement, text)
     return re.sub(r"\s+", " ", text.replace("{", "").replace("}", "")).strip().lower()
 

@@ -81,9 +81,9 @@ def avg_logprob_answer(model, tokenizer, prompt, answer, device="cpu"):
 
 def answer_token_ids(tokenizer, text):
     """The ids of a text alone, without any chat template."""
-    takes = inspect.signature(tokenizer.encode).parameters
-    plain = {"chat_wrapped": False} if "chat_wrapped" in takes else {}
-    return tokenizer.encode(text, **plain)
+    parameters = inspect.signature(tokenizer.encode).parameters
+    options = {"chat_wrapped": False} if "chat_wrapped" in parameters else {}
+    return tokenizer.encode(text, **options)
 
 
 # 5.4 The refinement loop

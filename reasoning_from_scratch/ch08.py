@@ -200,7 +200,9 @@ def build_examples(data, tokenizer):
 
 def compute_length(examples, answer_only=False):
     """Prints how many tokens the examples, or their answers, have."""
-    lengths = [len(one["token_ids"]) - answer_only * one["prompt_len"] for one in examples]
+    lengths = [
+        len(example["token_ids"]) - answer_only * example["prompt_len"] for example in examples
+    ]
     shortest, longest = min(lengths), max(lengths)
     print(f"Average: {sum(lengths) / len(lengths):.0f} tokens")
     print(f"Shortest: {shortest} tokens (index {lengths.index(shortest)})")
@@ -209,7 +211,7 @@ def compute_length(examples, answer_only=False):
 
 def filter_examples_by_max_len(examples, max_len=2048):
     """Those of at most max_len tokens: memory grows with the longest."""
-    return [one for one in examples if len(one["token_ids"]) <= max_len]
+    return [example for example in examples if len(example["token_ids"]) <= max_len]
 
 
 # 8.7 The loss of an example
@@ -228,7 +230,8 @@ def evaluate_examples(model, examples, device):
     """The mean loss of examples not trained on, without dropout."""
     with evaluation_mode(model):
         losses = [
-            compute_example_loss(model=model, example=one, device=device).item() for one in examples
+            compute_example_loss(model=model, example=example, device=device).item()
+            for example in examples
         ]
     return sum(losses) / len(losses)
 

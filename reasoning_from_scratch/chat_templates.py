@@ -17,8 +17,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from reasoning_from_scratch.errors import UserError
 
-# What `rendered` gives to a template, and its own parameters: no setting may have such a name.
-GIVEN_TO_TEMPLATES = {
+# What `render_conversation` gives to a template, and its own parameters: names that no setting
+# may have.
+RESERVED_NAMES = {
     "template", "messages", "named_tokens", "answer_follows", "tools", "documents",
     "add_generation_prompt", "bos_token", "eos_token", "unk_token", "pad_token",
 }  # fmt: skip
@@ -45,21 +46,21 @@ def refuse(message: str) -> NoReturn:
     raise TemplateError(message)
 
 
-def now(form: str) -> str:
-    return datetime.now().strftime(form)
+def format_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
 
 
 @lru_cache(maxsize=8)
-def compiled(template: str):
+def compile_template(template: str):
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = as_json
-    environment.globals |= {"raise_exception": refuse, "strftime_now": now}
+    environment.globals |= {"raise_exception": refuse, "strftime_now": format_now}
     return environment.from_string(template)
 
 
-def rendered(
+def render_conversation(
     template: str,
     messages: Sequence[Mapping[str, Any]],
     named_tokens: Mapping[str, str],
@@ -73,7 +74,7 @@ def rendered(
     `tools` are what the model may call, and `settings` whatever else a template reads.
     """
     try:
-        return compiled(template).render(
+        return compile_template(template).render(
             **settings,
             messages=messages,
             tools=tools,

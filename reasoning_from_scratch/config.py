@@ -77,7 +77,7 @@ class Drawing:
         return self.temperature > 0
 
     @property
-    def leaves_tokens_out(self) -> bool:
+    def cuts_tokens(self) -> bool:
         """Whether top-p or top-k exclude tokens."""
         return self.top_p < 1 or self.top_k > 0
 
@@ -97,7 +97,7 @@ class Turns:
     have."""
 
     @property
-    def is_answered(self) -> bool:
+    def has_replies(self) -> bool:
         """Whether something replies to the model while it answers."""
         return self.calculator or self.environment is not None
 
@@ -155,10 +155,10 @@ class Loss:
     rollout), sequence (in each rollout, then over rollouts), token (over all tokens)."""
     length_constant: Annotated[float | None, Above(0), Needs("aggregate", "constant")] = None
     """Divide by this many tokens per rollout with aggregate=constant (default: max-new-tokens)."""
-    clip_low: Annotated[float, AtLeast(0), Needs("clips"), Needs("updates_again")] = 0.8
+    clip_low: Annotated[float, AtLeast(0), Needs("clips"), Needs("makes_several_updates")] = 0.8
     """Bound the ratio p / p_start from below, where the objective has such a bound (ppo, cispo,
     gspo)."""
-    clip_high: Annotated[float, AtLeast(0), Needs("clips"), Needs("updates_again")] = 1.2
+    clip_high: Annotated[float, AtLeast(0), Needs("clips"), Needs("makes_several_updates")] = 1.2
     """Bound that ratio from above; p_start is the trainer's own probability when the step began."""
     dro_beta: Annotated[float, AtLeast(0), Needs("objective", "dro"), DRIFT] = 0.05
     """Multiply half the squared log-ratio in the dro objective by this."""
@@ -231,7 +231,7 @@ class Updates:
     """Scale the gradient down to this norm if it is longer; 0 never does."""
 
     @property
-    def updates_again(self) -> bool:
+    def makes_several_updates(self) -> bool:
         """Whether a step's rollouts meet a policy that has moved since the step began."""
         return self.epochs * self.num_substeps > 1
 
@@ -321,13 +321,13 @@ class TrainConfig(Memory, Optim, Updates, Loss, Rewards, Sampling, Steps):
     def drifts(self) -> bool:
         """Whether rollouts meet a policy that has moved since it sampled them, or never was quite
         the same."""
-        return self.updates_again or self.sampling_weights == "int8"
+        return self.makes_several_updates or self.sampling_weights == "int8"
 
 
 @cache
-def facts_of(kind: type) -> dict[str, tuple]:
-    """Field -> what stands beside its type. A class that repeats a field, with another default or
-    another text, adds to its facts."""
+def field_facts(kind: type) -> dict[str, tuple]:
+    """Field -> the facts beside its type. A class that repeats a field, with another default or
+    another help text, adds to its facts."""
     facts: dict[str, tuple] = {}
     for part in reversed(kind.__mro__):
         for name, hint in get_annotations(part).items():
@@ -335,9 +335,9 @@ def facts_of(kind: type) -> dict[str, tuple]:
     return facts
 
 
-def marked(kind: type, mark: Mark | Needs) -> list[str]:
+def fields_marked(kind: type, mark: Mark | Needs) -> list[str]:
     """The fields that have this mark, or this need."""
-    return [name for name, facts in facts_of(kind).items() if mark in facts]
+    return [name for name, facts in field_facts(kind).items() if mark in facts]
 
 
 def check_clip(loss: Loss, spelled: Callable[[str], str] = str) -> None:
@@ -354,7 +354,7 @@ def check_numbers(
 ) -> None:
     """Refuses the first number that is out of its bounds, of all fields or those of a part; None is
     not a number yet."""
-    for name, facts in facts_of(part or type(options)).items():
+    for name, facts in field_facts(part or type(options)).items():
         value: Any = getattr(options, name)
         # Of two bounds of a kind, the later one is the class's own.
         bounds = {type(fact): fact for fact in facts if isinstance(fact, Bound)}.values()

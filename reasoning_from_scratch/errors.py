@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from reasoning_from_scratch.text import one_line
 
-LONGEST = 2_000  # characters
-FEW = 20  # names that are still worth reading after a suggestion
+MAX_CHARS = 2_000
+MAX_LISTED = 20  # names; more are not worth reading after a suggestion
 
 
 class UserError(Exception):
@@ -16,7 +16,7 @@ class UserError(Exception):
     """
 
     def __str__(self) -> str:
-        return one_line(super().__str__(), LONGEST)
+        return one_line(super().__str__(), MAX_CHARS)
 
 
 class PromptTooLong(UserError):
@@ -27,7 +27,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Suggests the nearest known name, because most unknown names are typos."""
     known = list(known)
     guess = did_you_mean(name, known)
-    listed = f" Expected one of: {', '.join(known)}" if len(known) <= FEW or not guess else ""
+    listed = (
+        f" Expected one of: {', '.join(known)}" if len(known) <= MAX_LISTED or not guess else ""
+    )
     return UserError(f"unknown {kind} {name!r}{guess or '.'}{listed}")
 
 

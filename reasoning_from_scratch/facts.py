@@ -1,10 +1,10 @@
-"""What a field of a configuration says of itself, beside its type: its bounds, what it needs.
+"""Facts about a field of a configuration, beside its type: its bounds, and what it needs.
 
     epochs: Annotated[int, AtLeast(1)] = 1
-    clip_low: Annotated[float, AtLeast(0), Needs("clips"), Needs("updates_again")] = 0.8
+    clip_low: Annotated[float, AtLeast(0), Needs("clips"), Needs("makes_several_updates")] = 0.8
 
-config.py reads these. Whoever takes options, from a command line or from Python, checks them by the
-same facts; a resumed run and an evaluation look up what the trained one keeps.
+config.py reads these. Options from a command line and from Python are checked by the same facts;
+a resumed run and an evaluation look up which fields they must take from the trained run.
 """
 
 import operator
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Bound:
-    """A limit of a number; `why` is told to whoever exceeds it."""
+    """A limit of a number; the error message of a number beyond it says `why`."""
 
     number: float
     why: str = ""
@@ -57,7 +57,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Mark:
-    """Says something about a field that others look up; `about` says it in words."""
+    """A property of a field that other code looks up; `about` says it in words."""
 
     about: str
 

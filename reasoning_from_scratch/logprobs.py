@@ -32,7 +32,7 @@ def pack_kept(kept_sets: list[list[int]]) -> Kept:
     return Kept(ids, counts)
 
 
-def kept_of(batch) -> Kept | None:
+def batch_kept(batch) -> Kept | None:
     """What top-p and top-k kept, for all sampled tokens of a batch; None: nothing was cut."""
     return None if batch.kept is None else pack_kept(list(chain.from_iterable(batch.kept)))
 
@@ -50,7 +50,7 @@ def padded_logprobs(model, batch, temperature: float = 1.0) -> Tensor:
         batch.predicted[:, 1:],
         batch.mask[:, 1:],
         temperature,
-        kept_of(batch),
+        batch_kept(batch),
     )
     return F.pad(logprobs, (1, 0))  # the token at position t is predicted at t - 1
 
@@ -78,14 +78,14 @@ def token_logprobs(
     logits = hidden[mask] @ head_weight.T  # (N, V), N sampled tokens
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
     if kept is not None:
-        logits = logits.masked_fill(cut_tokens(kept, logits.shape[1]).to(logits.device), -torch.inf)
+        logits = logits.masked_fill(cut_mask(kept, logits.shape[1]).to(logits.device), -torch.inf)
     logprobs = logits.log_softmax(dim=-1)  # (N, V)
-    sampled = logprobs.gather(-1, targets[mask][:, None])[:, 0]  # (N,)
-    return sampled.new_zeros(mask.shape).masked_scatter(mask, sampled)  # (B, T)
+    sampled_N = logprobs.gather(-1, targets[mask][:, None])[:, 0]  # (N,)
+    return sampled_N.new_zeros(mask.shape).masked_scatter(mask, sampled_N)  # (B, T)
 
 
-def cut_tokens(kept: Kept, vocabulary: int) -> Tensor:
+def cut_mask(kept: Kept, vocab_size: int) -> Tensor:
     """Which tokens of the vocabulary were cut, for each sampled token, (N, V)."""
-    cut = (kept.counts > 0)[:, None].repeat(1, vocabulary)  # (N, V)
+    cut = (kept.counts > 0)[:, None].repeat(1, vocab_size)  # (N, V)
     cut[torch.arange(len(cut)).repeat_interleave(kept.counts), kept.ids] = False
     return cut

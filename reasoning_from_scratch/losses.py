@@ -77,7 +77,7 @@ def dro(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, beta: float)
     return advantages * logprobs - 0.5 * beta * (logprobs - old_logprobs) ** 2
 
 
-def leaves_region(
+def leaves_trust_region(
     logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, limit: float
 ) -> Tensor:
     """Whether a token's probability has moved by more than the limit and is pushed further.
@@ -102,7 +102,7 @@ def sequence_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
     return mean.exp().expand_as(log_ratio)
 
 
-def ratio_of(objective: str, log_ratio: Tensor, mask: Tensor) -> Tensor:
+def policy_ratio(objective: str, log_ratio: Tensor, mask: Tensor) -> Tensor:
     """An objective's ratio (B, T): one for each token or, with gspo, one for each rollout."""
     return sequence_ratio(log_ratio, mask) if objective == "gspo" else log_ratio.exp()
 
@@ -112,7 +112,7 @@ def objective_values(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Values, ratios p / p_base and "this token is clipped", each (B, T)."""
     kind, low, high = config.objective, config.clip_low, config.clip_high
-    ratio = ratio_of(kind, logprobs - base_logprobs, mask)
+    ratio = policy_ratio(kind, logprobs - base_logprobs, mask)
     clipped = torch.zeros_like(mask)
     if kind == "reinforce":
         values = reinforce(logprobs, advantages)
@@ -127,7 +127,7 @@ def objective_values(
         values = cispo(logprobs, ratio, advantages, low, high)
         clipped = (ratio < low) | (ratio > high)
     elif kind == "dppo":
-        clipped = leaves_region(logprobs, base_logprobs, advantages, config.divergence_limit)
+        clipped = leaves_trust_region(logprobs, base_logprobs, advantages, config.divergence_limit)
         values = dppo(ratio, advantages, clipped)
     elif kind == "dro":
         values = dro(logprobs, base_logprobs, advantages, config.dro_beta)
@@ -136,7 +136,7 @@ def objective_values(
     return values, ratio.detach(), clipped & mask
 
 
-def needs_start(config: Loss) -> bool:
+def needs_start_logprobs(config: Loss) -> bool:
     """Whether the loss needs what the trainer computed when the step began."""
     clips = config.objective in CLIPPING or callable(config.objective)
     return clips or bool(config.truncate_importance or config.mask_importance)
@@ -156,15 +156,15 @@ def step_denominator(
     if kind == "constant" and length_constant is None:
         raise ValueError("aggregate='constant' divides by a length_constant: give one")
     sequences = max(num_sequences, 1)
-    table = {
+    denominators = {
         "sum": 1,
         "constant": sequences * (length_constant or 1),
         "sequence": sequences,
         "token": max(num_tokens, 1),
     }
-    if kind not in table:
+    if kind not in denominators:
         raise ValueError(f"unknown aggregate {kind!r}; choose one of {', '.join(AGGREGATES)}")
-    return float(table[kind])
+    return float(denominators[kind])
 
 
 def aggregate(values: Tensor, mask: Tensor, kind: str, denominator: float) -> Tensor:
@@ -226,9 +226,9 @@ def kl_advantages(
     wherever all answers are correct.
     """
     k1 = torch.where(mask.bool(), kl_estimate("k1", start_logprobs, ref_logprobs), 0.0)
-    payment = -kl_coef * k1.sum(-1)  # (G,)
-    group = payment.numel()
-    return (payment - payment.mean()) * (group / (group - 1))
+    penalty = kl_coef * k1.sum(-1)  # (G,)
+    num_rollouts = penalty.numel()
+    return (penalty.mean() - penalty) * (num_rollouts / (num_rollouts - 1))
 
 
 def token_kl_advantages(
@@ -261,19 +261,19 @@ def truncated_importance_weights(gap: Tensor, cap: float) -> Tensor:
     return gap.clamp(max=cap).detach()
 
 
-def masked_importance_weights(gap: Tensor, limit: float) -> Tensor:
+def masked_importance_weights(ratio: Tensor, limit: float) -> Tensor:
     """p_start / p_sampler, but 0 above the limit: a token that the sampler should hardly ever have
     drawn points to an error in one of the two, so the loss ignores it."""
-    return torch.where(gap > limit, 0.0, gap).detach()
+    return torch.where(ratio > limit, 0.0, ratio).detach()
 
 
-def importance_gap(config: Loss, log_gap: Tensor, mask: Tensor) -> Tensor:
+def sampler_ratio(config: Loss, log_ratio: Tensor, mask: Tensor) -> Tensor:
     """p_start / p_sampler (B, T): for each token or, with importance_level="sequence", for the
     whole answer, repeated for every token. Only the latter corrects without bias, at a cost: the
     product of many ratios has a large variance. With gspo, each token gets their geometric mean."""
     if config.importance_level == "sequence":
-        return (log_gap * mask).sum(-1, keepdim=True).exp().expand_as(log_gap)
-    return ratio_of(config.objective, log_gap, mask)
+        return (log_ratio * mask).sum(-1, keepdim=True).exp().expand_as(log_ratio)
+    return policy_ratio(config.objective, log_ratio, mask)
 
 
 def off_policy_sequence_mask(
@@ -283,7 +283,7 @@ def off_policy_sequence_mask(
 
     Pushing the policy even further from a rollout that it has already left teaches little.
     """
-    drift = (old_logprobs - logprobs.detach()) * mask
+    drift = (old_logprobs - logprobs.detach()) * mask  # (B, T)
     drift = drift.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)  # (B, 1)
     return ~((advantages < 0) & (drift > threshold))
 
@@ -323,35 +323,44 @@ def policy_loss(
     logprobs, old_logprobs = torch.where(mask, logprobs, 0.0), torch.where(mask, old_logprobs, 0.0)
     if advantages.dim() == 1:
         advantages = advantages[:, None]
-    advantages = advantages.expand_as(logprobs)
-    # log p_start; detached, so that the ratio is 1 and its gradient that of log p.
-    start = logprobs.detach() if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
-    if config.objective == "cross_entropy":
-        old_logprobs = start  # nobody sampled these tokens: there is no record, and no ratio
-    base = start if needs_start(config) else old_logprobs
-    weight = _weights(config, logprobs, start, old_logprobs, advantages, mask)
-    if callable(config.objective):  # your own function: its ratio is reported, its clip is unknown
-        records = dict(logprobs=logprobs, old_logprobs=old_logprobs, start_logprobs=start)
-        values = config.objective(**records, advantages=advantages, mask=mask)
-        ratio, clipped = (logprobs - start).exp().detach(), torch.zeros_like(mask)
+    advantages = advantages.expand_as(logprobs)  # (B, T)
+    if start_logprobs is None:
+        start_logprobs = logprobs.detach()  # the ratio is 1, and its gradient that of log p
     else:
-        values, ratio, clipped = objective_values(config, logprobs, base, advantages, mask)
+        start_logprobs = torch.where(mask, start_logprobs, 0.0)
+    if config.objective == "cross_entropy":
+        old_logprobs = start_logprobs  # nobody sampled these tokens: no record, and no ratio
+    base_logprobs = start_logprobs if needs_start_logprobs(config) else old_logprobs
+    weight = _filter_weights(config, logprobs, start_logprobs, old_logprobs, advantages, mask)
+    if callable(config.objective):  # your own function: its ratio is reported, its clip is unknown
+        values = config.objective(
+            logprobs=logprobs,
+            old_logprobs=old_logprobs,
+            start_logprobs=start_logprobs,
+            advantages=advantages,
+            mask=mask,
+        )
+        ratio, clipped = (logprobs - start_logprobs).exp().detach(), torch.zeros_like(mask)
+    else:
+        values, ratio, clipped = objective_values(config, logprobs, base_logprobs, advantages, mask)
     pg_loss = -aggregate(values * weight, mask, config.aggregate, denominator)
-    kl_loss, kl_ref = _kl_part(config, logprobs, old_logprobs, ref_logprobs, mask, denominator)
+    kl_loss, kl_ref = _kl_term(config, logprobs, old_logprobs, ref_logprobs, mask, denominator)
     sums = _token_sums(logprobs.detach() - old_logprobs, ratio, weight, kl_ref, mask)
     sums |= _clip_counts(config.objective, clipped, mask)
     losses = {"loss": pg_loss + kl_loss, "pg_loss": pg_loss, "kl_loss": kl_loss}
     return losses["loss"], sums | {name: value.detach() for name, value in losses.items()}
 
 
-def _weights(config: Loss, logprobs, start, old_logprobs, advantages, mask) -> Tensor:
+def _filter_weights(
+    config: Loss, logprobs, start_logprobs, old_logprobs, advantages, mask
+) -> Tensor:
     """Each token's weight from the filters, (B, T); 1 where there are none."""
     weight = torch.ones_like(old_logprobs)
-    gap = importance_gap(config, start - old_logprobs, mask)
+    ratio = sampler_ratio(config, start_logprobs - old_logprobs, mask)  # (B, T)
     if config.truncate_importance:
-        weight = truncated_importance_weights(gap, config.truncate_importance)
+        weight = truncated_importance_weights(ratio, config.truncate_importance)
     elif config.mask_importance:
-        weight = masked_importance_weights(gap, config.mask_importance)
+        weight = masked_importance_weights(ratio, config.mask_importance)
     if config.sequence_mask_threshold:
         weight = weight * off_policy_sequence_mask(
             logprobs, old_logprobs, advantages, mask, config.sequence_mask_threshold
@@ -359,7 +368,7 @@ def _weights(config: Loss, logprobs, start, old_logprobs, advantages, mask) -> T
     return weight
 
 
-def _kl_part(config: Loss, logprobs, old_logprobs, ref_logprobs, mask, denominator):
+def _kl_term(config: Loss, logprobs, old_logprobs, ref_logprobs, mask, denominator):
     """The KL term of the loss (0 if there is none), and k3 per token (B, T) for the metrics."""
     in_loss = config.kl not in ("none", *KL_IN_ADVANTAGES)
     if ref_logprobs is None:
@@ -402,6 +411,6 @@ def summarize(all_sums: Sequence[Mapping[str, Tensor | float]]) -> dict[str, flo
     totals = {name: sum(float(sums[name]) for sums in all_sums) for name in all_sums[0]}
     clip_frac = totals.pop("clipped") / max(totals.pop("could_be_clipped"), 1.0)
     tokens = max(totals.pop("tokens"), 1.0)
-    figures = {name: total if name in LOSSES else total / tokens for name, total in totals.items()}
+    metrics = {name: total if name in LOSSES else total / tokens for name, total in totals.items()}
     largest = max(float(sums["ratio_max"]) for sums in all_sums)
-    return figures | {"ratio_max": largest, "clip_frac": clip_frac}
+    return metrics | {"ratio_max": largest, "clip_frac": clip_frac}

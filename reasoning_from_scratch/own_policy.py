@@ -15,22 +15,22 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.memory import checkpoint_blocks, fitting_micro_batch
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
-from reasoning_from_scratch.optim.lora import add_lora, merged
+from reasoning_from_scratch.optim.lora import add_lora, merge_lora
 from reasoning_from_scratch.optim.muon import OPTIMIZERS
-from reasoning_from_scratch.policy import LocalPolicy, Sums
+from reasoning_from_scratch.policy import LocalPolicy, LossSums
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, Judge, Rollout
-from reasoning_from_scratch.text import expanded
+from reasoning_from_scratch.text import expand_home
 
 Engine = Literal["fast", "plain"]
 
 
 class Policy(LocalPolicy):
-    """A policy in one process: sample, forward_backward, optim_step. By default it computes with
-    what is in fast/; `engine="plain"` takes the pages that the chapters show."""
+    """A policy in one process: sample, forward_backward, optim_step. By default it uses the
+    engines in fast/; `engine="plain"` uses the code that the chapters show."""
 
-    samples_with = FAST
+    sampling_engine = FAST
 
     @classmethod
     def load(
@@ -51,24 +51,24 @@ class Policy(LocalPolicy):
         config = config or TrainConfig()
         if config.compile:
             raise UserError("only `rfs train` compiles: drop compile=True")
-        place = trusted_device(config.device if device == "auto" else device)
-        name = config.dtype if dtype == "auto" else dtype
-        if name not in get_args(Dtype):
-            raise unknown_name("number format", name, get_args(Dtype))
-        weights, tokenizer = load_model_and_tokenizer(
-            model, place, dtype=partial(dtype_by_name, name, place)
+        chosen_device = trusted_device(config.device if device == "auto" else device)
+        dtype_name = config.dtype if dtype == "auto" else dtype
+        if dtype_name not in get_args(Dtype):
+            raise unknown_name("number format", dtype_name, get_args(Dtype))
+        loaded_model, tokenizer = load_model_and_tokenizer(
+            model, chosen_device, dtype=partial(dtype_by_name, dtype_name, chosen_device)
         )
         if rank := lora_rank or config.lora_rank:
-            add_lora(weights, rank, config.lora_alpha, config.seed)
+            add_lora(loaded_model, rank, config.lora_alpha, config.seed)
         if config.micro_batch_tokens is None:
-            tokens = fitting_micro_batch(weights, config, place)
+            tokens = fitting_micro_batch(loaded_model, config, chosen_device)
             config = replace(config, micro_batch_tokens=tokens)
         if config.gradient_checkpointing:
-            checkpoint_blocks(weights)
-        optimizer = OPTIMIZERS[config.optimizer].of(weights, config, config.seed)
+            checkpoint_blocks(loaded_model)
+        optimizer = OPTIMIZERS[config.optimizer].from_config(loaded_model, config, config.seed)
         if engine == "plain":
-            return cls(weights, optimizer, config, tokenizer=tokenizer)
-        return cls(weights, optimizer, config, packed_logprobs, tokenizer, cls.samples_with)
+            return cls(loaded_model, optimizer, config, tokenizer=tokenizer)
+        return cls(loaded_model, optimizer, config, packed_logprobs, tokenizer, cls.sampling_engine)
 
     def sample(
         self,
@@ -78,8 +78,8 @@ class Policy(LocalPolicy):
         places: Sequence[int] | None = None,
         judge: Judge | None = None,
     ) -> list[Group]:
-        if config.keep_sampling_mask is None:  # as in a run: kept where training needs it
-            config = replace(config, keep_sampling_mask=config.leaves_tokens_out)
+        if config.keep_sampling_mask is None:  # as in a run: recorded if training needs it
+            config = replace(config, keep_sampling_mask=config.cuts_tokens)
         return super().sample(problems, config, step, places, judge)
 
     def forward_backward(
@@ -88,19 +88,19 @@ class Policy(LocalPolicy):
         config: Loss,
         denominator: float,
         logprobs_into: list[Tensor] | None = None,
-    ) -> list[Sums]:
-        ours = self.config.train_temperature
-        if isinstance(config, TrainConfig) and config.train_temperature != ours:
+    ) -> list[LossSums]:
+        temperature = self.config.train_temperature
+        if isinstance(config, TrainConfig) and config.train_temperature != temperature:
             raise UserError(
-                f"this policy computes log-probabilities at temperature {ours:g}, and the answers "
-                f"were sampled at {config.train_temperature:g}: Policy.load(MODEL, config)"
+                f"this policy computes log-probabilities at temperature {temperature:g}, and the "
+                f"answers were sampled at {config.train_temperature:g}: Policy.load(MODEL, config)"
             )
         return super().forward_backward(rollouts, config, denominator, logprobs_into)
 
-    def sampler(self, model: Qwen3Model) -> "Policy":
-        """Of the same class, so that it keeps what top-p and top-k kept, too."""
+    def sampling_policy(self, model: Qwen3Model) -> "Policy":
+        """Of the same class, which also records what top-p and top-k kept."""
         return type(self)(model, None, self.config, self.training_pass, self.tokenizer, self.engine)
 
     def save(self, folder: str | Path) -> Path:
         """The weights in a folder that `load`, every command and transformers open."""
-        return save_hf_folder(merged(self.model), self.tokenizer, expanded(folder))
+        return save_hf_folder(merge_lora(self.model), self.tokenizer, expand_home(folder))

@@ -34,23 +34,25 @@ from reasoning_from_scratch.rollouts import (
     Group,
     Judge,
     Rollout,
+    count_tokens,
     make_batch,
     micro_batches,
     reward_groups,
     sample_groups,
-    tokens_of,
 )
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Sampling, SamplingEngine
 
 log = logging.getLogger("reasoning_from_scratch")
-NO_MEMORY = (
+OUT_OF_MEMORY = (
     "this GPU is out of memory: lower --max-new-tokens, or use --gradient-checkpointing, "
     "--lora-rank 16 or a smaller --model"
 )
-MICRO_BATCH_TOKENS = 8192  # where --micro-batch-tokens says nothing and memory is no matter
-LET_GO = "out of memory: recorded decoding steps are no longer kept from one step to the next"
+MICRO_BATCH_TOKENS = 8192  # without --micro-batch-tokens, where memory does not limit it
+FREED_RECORDINGS = (
+    "out of memory: recorded decoding steps are no longer kept from one step to the next"
+)
 
-Sums = Mapping[str, Tensor | float]  # what policy_loss reports for a micro-batch
+LossSums = Mapping[str, Tensor | float]  # what policy_loss reports for a micro-batch
 
 # A training pass: log-probabilities (B, T) of a batch's sampled tokens under a model, at a
 # temperature.
@@ -66,7 +68,7 @@ class Optimizer(Protocol):
 
     def zero_grad(self) -> None: ...
 
-    def adding_up(self, model: nn.Module) -> AbstractContextManager[None]:
+    def accumulate_gradients(self, model: nn.Module) -> AbstractContextManager[None]:
         """Adds the gradient of the backward pass within it to the sum so far."""
 
     def gradients(self) -> list[Tensor]: ...
@@ -81,7 +83,7 @@ class Optimizer(Protocol):
 
 
 @dataclass(frozen=True)
-class Moved:
+class UpdateResult:
     """What one step of the optimizer did."""
 
     grad_norm: float  # before clipping
@@ -111,10 +113,10 @@ class LocalPolicy:
         self.model, self.optimizer, self.tokenizer = model, optimizer, tokenizer
         self.config: TrainConfig = config or TrainConfig()
         self.training_pass, self.engine = training_pass, engine
-        # Limits that are lowered when a GPU runs out of memory: see `take_less`.
-        self.most_tokens, self.most_rows = math.inf, math.inf
-        self.tried: tuple[int, int] | None = None  # rows and tokens of the call's last micro-batch
-        self.since_update: list[tuple] = []  # calls whose gradients wait for optim_step
+        # Limits that are lowered when a GPU runs out of memory: see `use_less_memory`.
+        self.max_tokens, self.max_rows = math.inf, math.inf
+        self.last_micro_batch: tuple[int, int] | None = None  # its rows and tokens
+        self.calls_since_update: list[tuple] = []  # calls whose gradients wait for optim_step
 
     # -- the methods that the trainer calls
 
@@ -130,7 +132,7 @@ class LocalPolicy:
         their tokens depend only on the seed, the step and the problem's place in the step (by
         default 0, 1, ...)."""
         # 2. Rollouts: several answers to each problem.
-        groups = self.sampled(problems, config, step, places)
+        groups = self.sample_within_memory(problems, config, step, places)
         # 3. Rewards: how good each answer is.
         if judge is not None:
             assert isinstance(config, Rewards), (
@@ -143,15 +145,15 @@ class LocalPolicy:
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """For each rollout, the log-probabilities of its response's tokens, (T,)."""
         all_logprobs: list[Tensor] = [torch.empty(0)] * len(rollouts)
-        self.tried = None
+        self.last_micro_batch = None
         try:
             with self.full_model() as model:
                 for rows, batch in self.batches(rollouts):
                     logprobs = self.training_pass(model, batch, self.config.train_temperature)
-                    self.note(all_logprobs, rollouts, rows, logprobs)
+                    self.store_logprobs(all_logprobs, rollouts, rows, logprobs)
             return all_logprobs
         except torch.OutOfMemoryError:
-            self.take_less()
+            self.use_less_memory()
         # Not self.logprobs: with several ranks, that would split up the rollouts a second time.
         return LocalPolicy.logprobs(self, rollouts)
 
@@ -161,63 +163,65 @@ class LocalPolicy:
         config: Loss,
         denominator: float,
         logprobs_into: list[Tensor] | None = None,
-    ) -> list[Sums]:
+    ) -> list[LossSums]:
         """Adds the gradient of these rollouts' loss. The loss is a sum over tokens, divided by
         `denominator`, so the split into micro-batches does not matter. `logprobs_into`, a
         list as long as the rollouts, receives what `logprobs` would return. A call that fails, or
         is interrupted, adds nothing."""
-        self.check_trains()
+        self.check_can_train()
         check_clip(config)
         call = rollouts, config, denominator, logprobs_into
         try:
-            sums = self.passes(*call)
+            sums = self.accumulate_gradient(*call)
         except torch.OutOfMemoryError:
-            self.take_less()
+            self.use_less_memory()
         except BaseException:
-            self.take_back()
+            self.discard_failed_call()
             raise
         else:
-            self.since_update.append(call)
+            self.calls_since_update.append(call)
             return sums
         # Part of a micro-batch's gradient may have been added: redo every call since the update.
-        return self.redo([*self.since_update, call])[-1]
+        return self.recompute_gradient([*self.calls_since_update, call])[-1]
 
-    def take_back(self) -> None:
-        """A call ended midway: leaves only the gradient of those before it."""
-        self.redo(self.since_update)
+    def discard_failed_call(self) -> None:
+        """Restores the gradient of the calls before one that ended midway."""
+        self.recompute_gradient(self.calls_since_update)
 
-    def redo(self, calls: Sequence[tuple]) -> list[list[Sums]]:
+    def recompute_gradient(self, calls: Sequence[tuple]) -> list[list[LossSums]]:
         """The gradient of these calls of forward_backward, and of no others."""
         self.optimizer.zero_grad()
-        self.since_update = []
+        self.calls_since_update = []
         return [LocalPolicy.forward_backward(self, *call) for call in calls]
 
-    def passes(
+    def accumulate_gradient(
         self,
         rollouts: Sequence[Rollout],
         config: Loss,
         denominator: float,
         logprobs_into: list[Tensor] | None = None,
-    ) -> list[Sums]:
+    ) -> list[LossSums]:
         """Stages 5 and 6, a micro-batch at a time."""
-        all_sums: list[Sums] = []
+        all_sums: list[LossSums] = []
         for rows, batch in self.batches(rollouts):
             # 5. Log-probabilities (B, T) of the sampled tokens, with the current weights.
             logprobs = self.training_pass(self.model, batch, self.config.train_temperature)
             # 6. Loss, and its gradient, added to that of earlier micro-batches.
             loss, sums = batch_loss(logprobs, batch, config, denominator)
-            with self.optimizer.adding_up(self.model):
+            with self.optimizer.accumulate_gradients(self.model):
                 loss.backward()
             all_sums.append(sums)
             if logprobs_into is not None:
-                self.note(logprobs_into, rollouts, rows, logprobs.detach())
+                self.store_logprobs(logprobs_into, rollouts, rows, logprobs.detach())
         return all_sums
 
     @torch.no_grad()
-    def optim_step(self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0) -> Moved:
+    def optim_step(
+        self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0
+    ) -> UpdateResult:
         """7. Update: one step of the optimizer, unless the gradient is not a finite number.
         `denominator` divides the gradient here, if it was not known when the loss was computed."""
-        self.check_trains()
+        self.check_can_train()
         if not 0 <= lr < math.inf:
             raise UserError(f"the learning rate is {lr}, but must be a finite number from 0")
         if denominator != 1:
@@ -228,15 +232,15 @@ class LocalPolicy:
         if finite:
             self.optimizer.step(lr)
         self.optimizer.zero_grad()
-        self.since_update = []
-        return Moved(norm, finite, self.update_ratio() if finite else None)
+        self.calls_since_update = []
+        return UpdateResult(norm, finite, self.update_ratio() if finite else None)
 
     @property
-    def context(self) -> float:
+    def context_length(self) -> float:
         """The number of tokens that the model can read."""
         return getattr(self.model, "cfg", {}).get("context_length", math.inf)
 
-    def check_trains(self) -> None:
+    def check_can_train(self) -> None:
         if self.optimizer is None:
             raise UserError(
                 "this policy has no optimizer, so it only samples and scores, like every snapshot: "
@@ -257,7 +261,7 @@ class LocalPolicy:
         if into is None:
             shared = {id(p): p for p in self.model.parameters() if not p.requires_grad}
             model = copy.deepcopy(self.model, shared).requires_grad_(False).eval()
-            into = self.sampler(model)
+            into = self.sampling_policy(model)
         else:
             for old, new in zip(into.model.parameters(), self.model.parameters(), strict=True):
                 if new.requires_grad:
@@ -267,7 +271,7 @@ class LocalPolicy:
 
     # -- how much fits into memory
 
-    def sampled(
+    def sample_within_memory(
         self,
         problems: Sequence[Problem],
         config: Sampling,
@@ -276,23 +280,31 @@ class LocalPolicy:
     ) -> list[Group]:
         """Samples, with fewer rows in parallel if memory runs out; the rollouts stay the same."""
         all_rows = len(problems) * config.rollouts
-        rows = max(1, int(min(config.sample_rows, self.most_rows, all_rows)))
+        rows = max(1, int(min(config.sample_rows, self.max_rows, all_rows)))
         sampling = replace(config, sample_rows=rows)
-        given = (self.model, self.tokenizer, problems, sampling, step, places)
         try:
-            return sample_groups(*given, self.version, self.engine)
+            return sample_groups(
+                self.model,
+                self.tokenizer,
+                problems,
+                sampling,
+                step,
+                places,
+                self.version,
+                self.engine,
+            )
         except torch.OutOfMemoryError:
             pass  # leaving this block frees its memory
-        if self.engine.let_go():
-            log.warning(LET_GO)
+        if self.engine.free_memory():
+            log.warning(FREED_RECORDINGS)
         elif rows == 1:
-            raise UserError(f"not even one answer at a time fits: {NO_MEMORY}")
+            raise UserError(f"not even one answer at a time fits: {OUT_OF_MEMORY}")
         else:
-            self.most_rows = rows // 2
+            self.max_rows = rows // 2
             log.warning("out of memory: from now on %d answers are sampled at a time", rows // 2)
-        return self.sampled(problems, config, step, places)
+        return self.sample_within_memory(problems, config, step, places)
 
-    def note(
+    def store_logprobs(
         self,
         logprobs_into: list[Tensor],
         rollouts: Sequence[Rollout],
@@ -300,51 +312,59 @@ class LocalPolicy:
         logprobs: Tensor,
     ) -> None:
         """Store each response's log-probabilities (T,), from those of a micro-batch (B, T)."""
-        for row, line in zip(rows, logprobs.cpu(), strict=True):
+        for row, logprobs_T in zip(rows, logprobs.cpu(), strict=True):
             start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
-            logprobs_into[row] = line[start:end].clone()  # without keeping the whole batch alive
+            # A copy, which does not keep the whole batch alive.
+            logprobs_into[row] = logprobs_T[start:end].clone()
 
-    def take_less(self) -> None:
-        """The last micro-batch did not fit. If sampling keeps memory, free that; otherwise make
-        micro-batches half as large from now on."""
-        if self.engine.let_go():
-            log.warning(LET_GO)
+    def use_less_memory(self) -> None:
+        """After a micro-batch that did not fit: frees what sampling keeps in memory or, if there is
+        nothing to free, makes micro-batches half as large from now on."""
+        if self.engine.free_memory():
+            log.warning(FREED_RECORDINGS)
             return
-        if self.tried is None:
-            raise UserError(f"not even the model fits: {NO_MEMORY}") from None
-        rows, tokens = self.tried
+        if self.last_micro_batch is None:
+            raise UserError(f"not even the model fits: {OUT_OF_MEMORY}") from None
+        rows, tokens = self.last_micro_batch
         if rows == 1:
-            raise UserError(f"one answer of {tokens} tokens does not fit: {NO_MEMORY}") from None
-        self.most_tokens = tokens // 2
+            raise UserError(
+                f"one answer of {tokens} tokens does not fit: {OUT_OF_MEMORY}"
+            ) from None
+        self.max_tokens = tokens // 2
         log.warning("out of memory: from now on micro-batches have %d tokens", tokens // 2)
 
     def batches(self, rollouts: Sequence[Rollout]) -> Iterator[tuple[list[int], Batch]]:
         """The rollouts in micro-batches, each with the indices of its rows."""
         longest = max(map(len, rollouts), default=0)
-        if longest - 1 > self.context:  # the last token is predicted, but not read
-            raise UserError(f"a rollout has {longest} tokens; the model reads {self.context}")
+        if longest - 1 > self.context_length:  # the last token is predicted, but not read
+            raise UserError(
+                f"a rollout has {longest} tokens; the model reads {self.context_length}"
+            )
         device = self.model.tok_emb.weight.device
-        for rows in self.parts(rollouts):
+        for rows in self.split_into_micro_batches(rollouts):
             part = [rollouts[row] for row in rows]
-            lengths, prompts = self.sizes(part)
-            self.tried = len(part), tokens_of(lengths, range(len(part)), prompts)
+            lengths, prompts = self.lengths_and_prompts(part)
+            self.last_micro_batch = len(part), count_tokens(lengths, range(len(part)), prompts)
             yield rows, make_batch(part, device)
 
-    def parts(self, rollouts: Sequence[Rollout]) -> list[list[int]]:
+    def split_into_micro_batches(self, rollouts: Sequence[Rollout]) -> list[list[int]]:
         """The indices of each micro-batch's rollouts."""
-        lengths, prompts = self.sizes(rollouts)
-        tokens = int(min(self.config.micro_batch_tokens or MICRO_BATCH_TOKENS, self.most_tokens))
+        lengths, prompts = self.lengths_and_prompts(rollouts)
+        tokens = int(min(self.config.micro_batch_tokens or MICRO_BATCH_TOKENS, self.max_tokens))
         return micro_batches(lengths, tokens, self.config.micro_batch_rows, prompts)
 
-    def sizes(self, rollouts: Sequence[Rollout]) -> tuple[list[int], list[list[int]] | None]:
-        """The rollouts' tokens, and their prompts if the training pass stores each only once."""
-        plain = self.training_pass is padded_logprobs
-        prompts = None if plain else [rollout.prompt_ids for rollout in rollouts]
-        return [len(rollout) for rollout in rollouts], prompts
+    def lengths_and_prompts(
+        self, rollouts: Sequence[Rollout]
+    ) -> tuple[list[int], list[list[int]] | None]:
+        """Each rollout's length, and the prompts if the training pass stores each only once."""
+        lengths = [len(rollout) for rollout in rollouts]
+        if self.training_pass is padded_logprobs:
+            return lengths, None
+        return lengths, [rollout.prompt_ids for rollout in rollouts]
 
     # -- what a policy of several processes overrides, besides the methods above
 
-    def sampler(self, model: Qwen3Model) -> "LocalPolicy":
+    def sampling_policy(self, model: Qwen3Model) -> "LocalPolicy":
         """A policy with this model that only samples and scores, in this process alone."""
         return LocalPolicy(
             model, None, self.config, self.training_pass, self.tokenizer, self.engine
@@ -373,7 +393,7 @@ class LocalPolicy:
 
 def batch_loss(
     logprobs: Tensor, batch: Batch, config: Loss, denominator: float
-) -> tuple[Tensor, Sums]:
+) -> tuple[Tensor, LossSums]:
     """The policy loss of a micro-batch, and its sums for the metrics."""
     return policy_loss(
         logprobs,

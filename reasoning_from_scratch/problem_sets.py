@@ -56,7 +56,7 @@ def load_problems(
         return read_problems(data_path, limit, published=name in DATA_SETS)
     if name in TINY_SETS:
         split, size = TINY_SETS[name]
-        return [_drawn(split, index) for index in range(min(size, limit or size))]
+        return [_tiny_problem(split, index) for index in range(min(size, limit or size))]
     if name == GUESS:
         return guess_problems()[:limit]
     if name in DATA_SETS:
@@ -68,7 +68,7 @@ def load_problems(
 
 
 @cache
-def _drawn(split: str, index: int) -> Problem:
+def _tiny_problem(split: str, index: int) -> Problem:
     """Cached, because a notebook or a study trains many runs on the same problems."""
     return math_problem(tiny_problem(split, index), "")
 
@@ -109,8 +109,8 @@ def file_rows(path: Path) -> Iterator[tuple[str, object]]:
     """(where, value) for each line of a CSV file, each entry of a JSON list, or each object: one a
     line, or over several lines, as editors lay them out."""
     if not path.is_file():
-        around = path.absolute().parent.glob("*.*")
-        stems = {one.stem: one.name for one in around if one.suffix in FILES}
+        siblings = path.absolute().parent.glob("*.*")
+        stems = {file.stem: file.name for file in siblings if file.suffix in FILES}
         near = get_close_matches(path.stem, stems, n=1)
         advice = "; give the path of a .json, .jsonl or .csv file"
         advice = f": did you mean {stems[near[0]]!r}?" if near else advice
@@ -122,7 +122,7 @@ def file_rows(path: Path) -> Iterator[tuple[str, object]]:
         line = 1 + data.count(b"\n", 0, error.start)
         raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
     if path.suffix.lower() == ".csv":
-        yield from table_rows(path, text)
+        yield from csv_rows(path, text)
         return
     at, line = 0, 1
     while (start := _SPACE.match(text, at).end()) < len(text):
@@ -141,21 +141,21 @@ def file_rows(path: Path) -> Iterator[tuple[str, object]]:
         line += text.count("\n", start, at)
 
 
-def table_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
+def csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of a CSV file, whose first line names the columns. An empty cell is no field, a row
     of empty cells no row. Spreadsheets in some languages separate cells with semicolons, and Excel
     may say so in a line before the first: sep=;"""
     start = _BLANK_LINES.match(text).end()
-    head = text[start:].partition("\n")[0]
-    separator = max(",;\t", key=head.count)
-    if said := _SEPARATOR_LINE.fullmatch(head):
-        separator = said[1]
-        start += len(head) + 1
-    above = text.count("\n", 0, start)  # lines above the names of the columns
+    first_line = text[start:].partition("\n")[0]
+    separator = max(",;\t", key=first_line.count)
+    if declared := _SEPARATOR_LINE.fullmatch(first_line):
+        separator = declared[1]
+        start += len(first_line) + 1
+    lines_above = text.count("\n", 0, start)  # the names of the columns
     lines = csv.DictReader(io.StringIO(text[start:], newline=""), delimiter=separator)
     try:
         for row in lines:
-            where = f"line {above + lines.line_num}"
+            where = f"line {lines_above + lines.line_num}"
             surplus = row.pop(None, [])
             cells = {name.strip(): cell for name, cell in row.items() if cell}
             if not any(cell.strip() for cell in (*cells.values(), *surplus)):
@@ -167,7 +167,7 @@ def table_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
                 )
             yield where, cells
     except csv.Error as error:
-        line = above + lines.line_num
+        line = lines_above + lines.line_num
         raise UserError(f"{path}, line {line}: not valid CSV ({error})") from None
 
 
@@ -187,15 +187,15 @@ def as_problem(row: object, default_id: str, source: str = "") -> Problem:
 def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
     """A row in MATH's schema; MATH-500 calls the type `subject` and numbers its levels. The
     original files have no `answer`: it is in the last box of the solution."""
-    level = text_of(row, "level", optional=True)
-    solution = text_of(row, "solution", optional=True)
+    level = field_text(row, "level", optional=True)
+    solution = field_text(row, "solution", optional=True)
     boxed = (get_last_boxed(solution) or "").strip() if row.get("answer") is None else ""
     return Problem(
-        id=text_of(row, "unique_id", optional=True) or default_id,
-        problem=text_of(row, "problem"),
-        answer=boxed or text_of(row, "answer"),
+        id=field_text(row, "unique_id", optional=True) or default_id,
+        problem=field_text(row, "problem"),
+        answer=boxed or field_text(row, "answer"),
         level=f"Level {level}" if level.isdigit() else level,
-        type=text_of(row, "type", optional=True) or text_of(row, "subject", optional=True),
+        type=field_text(row, "type", optional=True) or field_text(row, "subject", optional=True),
         solution=solution,
         source=source,
         row=row,
@@ -205,7 +205,7 @@ def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
 def gsm8k_problem(row: dict, default_id: str, source: str = "") -> Problem:
     """A row of the official GSM8K files: the solution, then #### and a number; or the number
     alone."""
-    _, mark, answer = text_of(row, "answer").rpartition("####")
+    _, mark, answer = field_text(row, "answer").rpartition("####")
     answer = without_thousands_commas(answer.strip()).removeprefix("$")
     if not _NUMBER.fullmatch(answer):
         where = "after ####" if mark else "as the answer to a question, or after #### in it,"
@@ -214,25 +214,25 @@ def gsm8k_problem(row: dict, default_id: str, source: str = "") -> Problem:
             "of `question` may have any answer)"
         )
     return Problem(
-        id=text_of(row, "unique_id", optional=True) or default_id,
-        problem=text_of(row, "question"),
+        id=field_text(row, "unique_id", optional=True) or default_id,
+        problem=field_text(row, "question"),
         answer=answer,
         type="GSM8K" if mark else "",
-        solution=without_end(text_of(row, "answer")),
+        solution=solution_before_answer(field_text(row, "answer")),
         source=source,
         row=row,
     )
 
 
-def text_of(row: dict, name: str, optional: bool = False) -> str:
+def field_text(row: dict, name: str, optional: bool = False) -> str:
     value = row.get(name)
     if value is None and optional:
         return ""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value) if -math.inf < value < math.inf else value  # json.loads accepts NaN
     if not isinstance(value, str) or not (value.strip() or optional):
-        there = f" (there is {', '.join(row)[:100]})" if row else ""
-        fault = f"it is {json.dumps(value)[:40]}" if name in row else f"it is missing{there}"
+        columns = f" (there is {', '.join(row)[:100]})" if row else ""
+        fault = f"it is {json.dumps(value)[:40]}" if name in row else f"it is missing{columns}"
         raise ValueError(f"the field {name!r} must be text or a number; {fault}")
     try:
         value.encode()
@@ -266,7 +266,7 @@ def _load_rows(name, local_path, save_copy):
 CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K's calculator annotations
 
 
-def without_end(text: str) -> str:
+def solution_before_answer(text: str) -> str:
     """GSM8K's solution: the text before ####, without calculator annotations; "" if there is no
     ####."""
     return CALCULATOR.sub("", text.rpartition("####")[0]).strip()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.text import counted, expanded, one_line
+from reasoning_from_scratch.text import counted, expand_home, one_line
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def problem_prompt(problem: Problem, render: Callable[[str], str] = render_promp
     return problem.prompt or problem.prefix + render(problem.problem)
 
 
-def show_examples(
+def add_few_shot_examples(
     count: int, problems: Sequence[Problem], eval_problems: Sequence[Problem]
 ) -> tuple[list[Problem], list[Problem]]:
     """Both sets, with the first `count` training problems, solved, before each question. These
@@ -93,12 +93,15 @@ def solution_text(problem: Problem) -> str:
 
 def told_prompt(problem: Problem) -> str:
     """The prompt of a problem whose question is followed by a correct solution."""
-    told = f"{problem.problem}\n\nA correct solution:\n{solution_text(problem)}\n\nAnswer likewise."
-    before, _, after = problem_prompt(problem).rpartition(problem.problem)
-    return before + told + after
+    question = problem.problem
+    with_solution = (
+        f"{question}\n\nA correct solution:\n{solution_text(problem)}\n\nAnswer likewise."
+    )
+    before, _, after = problem_prompt(problem).rpartition(question)
+    return before + with_solution + after
 
 
-def is_in_file(name: object) -> bool:
+def is_file_function(name: object) -> bool:
     """Whether a name is FILE.py:FUNCTION."""
     return isinstance(name, str) and ".py:" in name
 
@@ -112,84 +115,94 @@ def refuse_bare_file(name: str, what: str) -> None:
 # --- other prompts than the book's ---
 
 PROMPTS = ("book", "question", "chat", "plain", "nanochat")
-PLACE = "{problem}"
+PLACEHOLDER = "{problem}"
 CHAT_TOKENS = ("<|bos|>", "<|user_start|>", "<|user_end|>", "<|assistant_start|>")
 TEMPLATE_TOKEN = re.compile(r"<\|[^|]+\|>|\[INST\]|<start_of_turn>")
-PROMPT_FILE = "prompt.json"  # in a trained model's folder: how it was asked
+PROMPT_FILE = "prompt.json"  # in a trained model's folder: its PromptFormat
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How a model was asked in training, as its folder tells it."""
+class PromptFormat:
+    """How a model was prompted in training, as stored in its folder."""
 
     prompt: str  # with {problem} in it
-    chat_template: bool = False  # whether that was put into the model's chat template
-    stop: str | None = None  # the text that also ended its answers
+    chat_template: bool = False  # whether the prompt was put into the model's chat template
+    stop: str | None = None  # a text that also ended its answers
 
-    def read_by(self, tokenizer, problem: str) -> str:
-        """All that the model reads of a problem."""
-        text = self.prompt.replace(PLACE, problem)
+    def render(self, tokenizer, problem: str) -> str:
+        """The whole text that the model reads for a problem."""
+        text = self.prompt.replace(PLACEHOLDER, problem)
         return tokenizer.wrap_chat(text) if self.chat_template else text
 
     def to_json(self) -> bytes:
         return (json.dumps(vars(self), indent=2) + "\n").encode()
 
 
-def read_asked(text: str | bytes, origin: object) -> Asked:
-    """What a prompt.json says."""
+def parse_prompt_format(text: str | bytes, origin: object) -> PromptFormat:
+    """The content of a prompt.json."""
     try:
         values = json.loads(text)
-        asked = Asked(**{key: values[key] for key in ("prompt", "chat_template", "stop")})
-        right = isinstance(asked.chat_template, bool) and isinstance(asked.stop, str | None)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        right = False
-    if not right or not isinstance(asked.prompt, str) or PLACE not in asked.prompt:
-        raise UserError(
-            f"{origin} does not say how the model was asked: it needs prompt, a text with {PLACE} "
-            "in it, chat_template, true or false, and stop, a text or null"
+        prompt_format = PromptFormat(
+            **{key: values[key] for key in ("prompt", "chat_template", "stop")}
         )
-    return asked
+        valid = isinstance(prompt_format.chat_template, bool) and isinstance(
+            prompt_format.stop, str | None
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        valid = False
+    if (
+        not valid
+        or not isinstance(prompt_format.prompt, str)
+        or PLACEHOLDER not in prompt_format.prompt
+    ):
+        raise UserError(
+            f"{origin} does not say how the model was asked: it needs prompt, a text with "
+            f"{PLACEHOLDER} in it, chat_template, true or false, and stop, a text or null"
+        )
+    return prompt_format
 
 
-def asked_of(model: str | Path) -> Asked | None:
-    """How the model in that folder was asked in training, if the folder says so."""
-    path = expanded(model) / PROMPT_FILE
-    return read_asked(path.read_bytes(), path) if path.is_file() else None
+def load_prompt_format(model: str | Path) -> PromptFormat | None:
+    """The prompt format stored in a model's folder, if there is one."""
+    path = expand_home(model) / PROMPT_FILE
+    return parse_prompt_format(path.read_bytes(), path) if path.is_file() else None
 
 
-def asked_by(tokenizer) -> Asked | None:
-    """The same for the model of that tokenizer, which keeps the files of its folder."""
+def prompt_format_of(tokenizer) -> PromptFormat | None:
+    """The same, from a tokenizer, which keeps the files of its model's folder."""
     content = getattr(tokenizer, "files", {}).get(PROMPT_FILE)
-    return read_asked(content, PROMPT_FILE) if content else None
+    return parse_prompt_format(content, PROMPT_FILE) if content else None
 
 
-def remember_prompt(tokenizer, kind: str | None, problems: Sequence[Problem]) -> None:
-    """From here on, the prompt goes with the model into every folder that it is saved to. If the
-    problems bring prompts that differ in more than the question, there is none to remember."""
-    kind = kind or suiting_prompt(problems)
-    usual = prompt_of(kind, tokenizer)(PLACE)
-    prompts = {own_prompt(p) or usual for p in problems} if kind == "book" else {usual}
+def store_prompt_format(tokenizer, kind: str | None, problems: Sequence[Problem]) -> None:
+    """From here on, every folder that the model is saved to contains its prompt format. If the
+    problems bring prompts that differ in more than the question, there is none to store."""
+    kind = kind or default_prompt_kind(problems)
+    default = prompt_function(kind, tokenizer)(PLACEHOLDER)
+    prompts = {prompt_template(p) or default for p in problems} if kind == "book" else {default}
     prompt, *others = prompts
     tokenizer.files.pop(PROMPT_FILE, None)
-    if PLACE in prompt and not others:
+    if PLACEHOLDER in prompt and not others:
         stop = getattr(tokenizer, "stop_text", "") or None
-        asked = Asked(problems[0].prefix + prompt, tokenizer.apply_chat_template, stop)
-        tokenizer.files[PROMPT_FILE] = asked.to_json()
+        prompt_format = PromptFormat(
+            problems[0].prefix + prompt, tokenizer.apply_chat_template, stop
+        )
+        tokenizer.files[PROMPT_FILE] = prompt_format.to_json()
 
 
-def own_prompt(problem: Problem) -> str:
-    """The prompt that a problem brings, if any, with {problem} where its question is."""
-    before, question, after = problem.prompt.partition(problem.problem or PLACE)
-    return before + PLACE + after if question else problem.prompt
+def prompt_template(problem: Problem) -> str:
+    """The prompt that a problem brings, if any, with {problem} in place of its question."""
+    before, question, after = problem.prompt.partition(problem.problem or PLACEHOLDER)
+    return before + PLACEHOLDER + after if question else problem.prompt
 
 
-def check_prompt(kind: str) -> None:
+def check_prompt_kind(kind: str) -> None:
     """Refuse an unknown prompt before a model is loaded."""
     if kind not in PROMPTS:
-        prompt_file(kind)
+        read_prompt_file(kind)
 
 
-def prompt_of(kind: str, tokenizer) -> Callable[[str], str]:
+def prompt_function(kind: str, tokenizer) -> Callable[[str], str]:
     """The function that turns a problem into a prompt of this kind. For chat, plain and prompt
     files it also switches the tokenizer's chat template on or off, from here on."""
     if kind == "book":
@@ -201,13 +214,13 @@ def prompt_of(kind: str, tokenizer) -> Callable[[str], str]:
     if kind in ("chat", "plain"):
         tokenizer.use_chat_template(kind == "chat")
         return str
-    return prompt_as_asked(prompt_file(kind), tokenizer)
+    return apply_prompt_format(read_prompt_file(kind), tokenizer)
 
 
-def prompt_as_asked(asked: Asked, tokenizer) -> Callable[[str], str]:
-    if tokenizer.apply_chat_template != asked.chat_template:
-        tokenizer.use_chat_template(asked.chat_template)
-    return lambda problem: asked.prompt.replace(PLACE, problem)
+def apply_prompt_format(prompt_format: PromptFormat, tokenizer) -> Callable[[str], str]:
+    if tokenizer.apply_chat_template != prompt_format.chat_template:
+        tokenizer.use_chat_template(prompt_format.chat_template)
+    return lambda problem: prompt_format.prompt.replace(PLACEHOLDER, problem)
 
 
 def nanochat_prompt(tokenizer) -> Callable[[str], str]:
@@ -216,42 +229,42 @@ def nanochat_prompt(tokenizer) -> Callable[[str], str]:
             "--prompt nanochat needs a model whose tokenizer has nanochat's tokens, such as "
             "<|user_start|>; for this one use --prompt question"
         )
-    bos, *around = CHAT_TOKENS
-    return lambda problem: f"{bos}{around[0]}{problem}{around[1]}{around[2]}"
+    bos, user_start, user_end, assistant_start = CHAT_TOKENS
+    return lambda problem: f"{bos}{user_start}{problem}{user_end}{assistant_start}"
 
 
-def suiting_prompt(problems: Sequence[Problem]) -> str:
+def default_prompt_kind(problems: Sequence[Problem]) -> str:
     """The default prompt: the book's, which asks for a box that the grader can read. A set with
     rules of its own says in its questions what is required, so it is the bare question."""
     return "question" if problems[0].rules else "book"
 
 
-def prompt_file(name: str) -> Asked:
+def read_prompt_file(name: str) -> PromptFormat:
     """The prompt in a file, without the newline that editors put at its end: a model that is shown
     "13 + 24 =" should continue on that line. It is all that the model reads, so it may bring a chat
     template's own tokens; chat:FILE puts it into the model's chat template, as a user's turn."""
-    kind, rest = kind_and_file(name)
-    path = expanded(rest)
+    kind, rest = split_prompt_name(name)
+    path = expand_home(rest)
     if not path.is_file():
-        raise unknown_name("prompt", name, [*PROMPTS, f"a file with {PLACE} in it"])
+        raise unknown_name("prompt", name, [*PROMPTS, f"a file with {PLACEHOLDER} in it"])
     try:
         text = path.read_text(encoding="utf-8-sig")  # perhaps Windows has put a mark before it
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; save the file as UTF-8") from None
     if path.name == PROMPT_FILE:
-        return read_asked(text, path)
-    if PLACE not in text:
-        raise UserError(f"{path} has no {PLACE} in it: write it where the problem goes")
+        return parse_prompt_format(text, path)
+    if PLACEHOLDER not in text:
+        raise UserError(f"{path} has no {PLACEHOLDER} in it: write it where the problem goes")
     text = text.removesuffix("\n")
     if kind == "chat:" and TEMPLATE_TOKEN.match(text):
         raise UserError(
             f"{path} begins with {TEMPLATE_TOKEN.match(text)[0]}, a chat template's own token, and "
             f"chat:{rest} would wrap it twice: use --prompt {rest}"
         )
-    return Asked(text, chat_template=kind == "chat:")
+    return PromptFormat(text, chat_template=kind == "chat:")
 
 
-def kind_and_file(name: str) -> tuple[str, str]:
+def split_prompt_name(name: str) -> tuple[str, str]:
     """chat:FILE in its two parts, "chat:" and FILE; for a FILE alone the first is empty."""
     kind, colon, rest = name.partition(":")
     return (f"{kind}:", rest) if colon and kind in ("chat", "plain") else ("", name)
@@ -259,16 +272,16 @@ def kind_and_file(name: str) -> tuple[str, str]:
 
 def with_prompt(problems: Sequence[Problem], kind: str | None, tokenizer) -> Sequence[Problem]:
     """The problems, each with its prompt stored in it unless the book's prompt is used."""
-    kind = kind or suiting_prompt(problems)
-    render = prompt_of(kind, tokenizer)
+    kind = kind or default_prompt_kind(problems)
+    render = prompt_function(kind, tokenizer)
     if kind == "book":
         return problems
     return [replace(problem, prompt=render(problem.problem)) for problem in problems]
 
 
-def sent_prompt(tokenizer, prompt: str) -> str:
+def describe_prompt(tokenizer, prompt: str) -> str:
     """A line about the prompt as the model reads it."""
     lines = tokenizer.decode(tokenizer.encode(prompt)).splitlines() or [""]
-    around = "in" if tokenizer.apply_chat_template else "without"
+    relation = "in" if tokenizer.apply_chat_template else "without"
     first, last = (one_line(line, 60) for line in (lines[0], lines[-1]))
-    return f"the prompt, {around} a chat template, begins with {first!r} and ends with {last!r}"
+    return f"the prompt, {relation} a chat template, begins with {first!r} and ends with {last!r}"

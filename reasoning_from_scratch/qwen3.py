@@ -85,13 +85,13 @@ def rope_tables(positions, cfg, dtype):
     exponents = torch.arange(0, size, 2, device=positions.device).float() / size
     slowness = cfg["rope_base"] ** exponents  # (head_dim / 2) positions per radian
     if scaling := cfg.get("rope_scaling"):
-        slowness = stretched(slowness, **scaling)
+        slowness = stretch_context(slowness, **scaling)
     angles = positions[..., None].float() / slowness  # (..., T, head_dim / 2)
     angles = torch.cat([angles, angles], dim=-1)  # (..., T, head_dim)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-def stretched(
+def stretch_context(
     slowness, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings
 ):
     """How Llama 3.1 stretches a context of 8,192 tokens to 131,072.
@@ -101,8 +101,8 @@ def stretched(
     so they turn `factor` times more slowly. Between the two limits the speeds are blended.
     """
     turns = original_max_position_embeddings / (2 * math.pi * slowness)
-    kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
-    return slowness / (kept + (1 - kept) / factor)
+    unscaled = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
+    return slowness / (unscaled + (1 - unscaled) / factor)
 
 
 def compute_rope_params(head_dim, theta_base=10_000, context_length=4096, dtype=torch.float32):
@@ -117,8 +117,8 @@ def apply_rope(x, cos, sin, offset=0):
     if cos.dim() == 2:
         cos, sin = (table[offset : offset + x.shape[-2]] for table in (cos, sin))
     first, second = x.chunk(2, dim=-1)
-    turned = torch.cat([-second, first], dim=-1)
-    return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
+    rotated = torch.cat([-second, first], dim=-1)
+    return x * cos.to(x.dtype) + rotated * sin.to(x.dtype)
 
 
 # --- the cache
@@ -150,7 +150,7 @@ class KVCache:
         self.lengths = None  # (B,) tokens per row; None before the first pass
         self.width = 0  # max(lengths) as a number: reading it from a GPU would mean waiting
         self.uniform = True  # all rows are known to have `width` tokens
-        self.shared = 0  # the first so many slots are known to hold the same in all rows
+        self.shared_slots = 0  # how many of the first slots are known to be the same in all rows
 
     def get(self, layer):
         """The filled part of a layer as (keys, values), or None."""
@@ -168,7 +168,7 @@ class KVCache:
     def get_all(self):
         return [self.get(layer) for layer in range(self.n_layers)]
 
-    def open(self, batch, device):
+    def start_rows(self, batch, device):
         """Before the first pass: start with `batch` rows, all of them empty."""
         if self.lengths is None:
             self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
@@ -219,16 +219,16 @@ class KVCache:
                 fresh[:, :, : store[layer].shape[2]] = store[layer]
             store[layer] = fresh
 
-    def take(self, rows):
+    def select_rows(self, rows):
         """A new cache of these rows; a row named twice is copied (one prefill, many samples)."""
         new = KVCache(self.n_layers, self.max_length)
         new.keys = [keys.index_select(0, rows) for keys in self.keys]
         new.values = [values.index_select(0, rows) for values in self.values]
         new._set_lengths(self.lengths.index_select(0, rows), self.uniform)
-        new.shared = self.shared
+        new.shared_slots = self.shared_slots
         return new
 
-    def put(self, rows, other):
+    def write_rows(self, rows, other):
         """Overwrite these rows by the rows of `other`: a waiting prompt takes a free row."""
         for layer in range(self.n_layers):
             self._reserve(layer, self.keys[layer], other.width)
@@ -238,25 +238,25 @@ class KVCache:
         uniform = self.uniform and other.uniform and self.width == other.width
         self._set_lengths(self.lengths.index_copy(0, rows, other.lengths), uniform)
 
-    def grow(self, count):
-        """Append `count` empty rows; `put` fills them."""
+    def append_rows(self, count):
+        """Append `count` empty rows; `write_rows` fills them."""
         for store in (self.keys, self.values):
             for layer, old in enumerate(store):
                 store[layer] = torch.cat([old, old.new_zeros(count, *old.shape[1:])])
         self._set_lengths(torch.cat([self.lengths, self.lengths.new_zeros(count)]), False)
 
-    def empty(self, rows, width):
+    def clear_rows(self, rows, width):
         """Empty these rows; the longest of the others has `width` tokens."""
         self.lengths, self.width = self.lengths.index_fill(0, rows, 0), width
         self.uniform = False
 
-    def shrink(self, count):
+    def keep_first_rows(self, count):
         """Keep only the first `count` rows; nothing is copied."""
         self.keys = [keys[:count] for keys in self.keys]
         self.values = [values[:count] for values in self.values]
         self._set_lengths(self.lengths[:count], self.uniform)
 
-    def forget_last(self):
+    def drop_last_token(self):
         """Drop the last token of each row, to have it read again."""
         self._set_lengths(self.lengths - 1, self.uniform)
 
@@ -301,13 +301,14 @@ def attention(queries, keys, values, mask=None):
         grouped = queries.unflatten(1, (groups, -1)).squeeze(3)  # (B, groups, heads each, hd)
         attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return attended.flatten(1)[:, None]
-    shared = queries.shape[1] != groups
-    if shared and queries.is_cuda and (mask is not None or queries.dtype == torch.float32):
+    share_keys = queries.shape[1] != groups
+    if share_keys and queries.is_cuda and (mask is not None or queries.dtype == torch.float32):
         # torch's kernels that store no scores can share keys only in bfloat16, without a mask.
-        each, shared = queries.shape[1] // groups, False
-        keys, values = keys.repeat_interleave(each, dim=1), values.repeat_interleave(each, dim=1)
+        share_keys, heads_each = False, queries.shape[1] // groups
+        keys = keys.repeat_interleave(heads_each, dim=1)
+        values = values.repeat_interleave(heads_each, dim=1)
     attended = F.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=shared
+        queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=share_keys
     )
     return attended.transpose(1, 2).flatten(2)
 
@@ -367,10 +368,10 @@ class TransformerBlock(nn.Module):
 
     def forward(self, x, plan, cache=None, layer=0):
         if self.recompute and torch.is_grad_enabled():
-            return checkpoint(self._inside, x, plan, cache, layer, use_reentrant=False)
-        return self._inside(x, plan, cache, layer)
+            return checkpoint(self._forward, x, plan, cache, layer, use_reentrant=False)
+        return self._forward(x, plan, cache, layer)
 
-    def _inside(self, x, plan, cache, layer):
+    def _forward(self, x, plan, cache, layer):
         x = x + self.att(self.norm1(x), plan, cache, layer)
         return x + self.ff(self.norm2(x))
 
@@ -398,7 +399,7 @@ class Qwen3Model(nn.Module):
         order = None if attention_mask is None else real_tokens_first(attention_mask)  # (B, T)
         if order is not None:
             in_idx = in_idx.gather(1, order)
-        x, plan = self._start(in_idx, cache, plan)
+        x, plan = self._embed(in_idx, cache, plan)
         for layer, block in enumerate(self.trf_blocks):
             x = block(x, plan, cache, layer)
         if cache is not None:
@@ -413,7 +414,7 @@ class Qwen3Model(nn.Module):
         values. If the caller gives a plan, `in_idx` holds the tokens that the plan is for."""
         if attention_mask is not None and plan is None:
             in_idx = in_idx.gather(1, real_tokens_first(attention_mask))
-        x, plan = self._start(in_idx, cache, plan)
+        x, plan = self._embed(in_idx, cache, plan)
         *blocks, last = self.trf_blocks
         for layer, block in enumerate(blocks):
             x = block(x, plan, cache, layer)
@@ -421,7 +422,7 @@ class Qwen3Model(nn.Module):
         cache.append(len(blocks), keys, values, plan.width, plan.slots)
         cache.advance(in_idx.shape[1], attention_mask)
 
-    def _start(self, in_idx, cache, plan=None):
+    def _embed(self, in_idx, cache, plan=None):
         """Embeddings (B, T, D), and the plan for all blocks."""
         x = self.tok_emb(in_idx)
         return x, plan or self._plan(in_idx, cache, x.dtype)
@@ -429,19 +430,19 @@ class Qwen3Model(nn.Module):
     def _plan(self, in_idx, cache, dtype):
         """Token t of a row sees the row's tokens in the cache, and the new ones up to itself."""
         batch, length = in_idx.shape
-        mask, slots, before, device = None, None, 0, in_idx.device
+        mask, slots, cached, device = None, None, 0, in_idx.device
         positions = torch.arange(length, device=device)[None]  # (1, T)
         if cache is not None:
-            cache.open(batch, device)
-            before = cache.width
+            cache.start_rows(batch, device)
+            cached = cache.width
             if cache.uniform:
-                positions = before + positions
+                positions = cached + positions
             else:
                 positions = cache.lengths[:, None] + positions  # (B, T)
                 slots = (torch.arange(batch, device=device)[:, None], positions)
-        width = before + length
+        width = cached + length
         # Without a mask, attention does the right thing for an empty cache or a single token.
-        if slots is not None or (before and length > 1):
+        if slots is not None or (cached and length > 1):
             hidden = torch.arange(width, device=device) > positions[:, None, :, None]
             mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
         cos, sin = rope_tables(positions[:, :, None], self.cfg, dtype)
@@ -472,4 +473,4 @@ def room_for_answer(model, prompt_length, max_new_tokens, name="the prompt"):
 
 def __getattr__(name):
     """The tokenizer and the downloads, which the book's readers import from here."""
-    return reasoning_from_scratch.name_of_the_book(name)
+    return reasoning_from_scratch.forward_book_name(name)

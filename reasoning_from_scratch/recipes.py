@@ -252,7 +252,7 @@ def loss_fn_changes(name: str | None) -> dict[str, object]:
         return {}
     if name not in LOSS_FNS:
         raise unknown_name("loss_fn", name, LOSS_FNS)
-    plain: dict[str, object] = {
+    changes: dict[str, object] = {
         "objective": name,
         "aggregate": "sum",
         "truncate_importance": None,
@@ -260,12 +260,12 @@ def loss_fn_changes(name: str | None) -> dict[str, object]:
         "importance_level": "token",
         "sequence_mask_threshold": None,
     }
-    return plain | LOSS_FNS[name]
+    return changes | LOSS_FNS[name]
 
 
 def get_recipe(name: str) -> Recipe:
     """The row of that name ("Dr-GRPO" finds "dr_grpo"), or an error that suggests the nearest."""
-    spelled = name.lower().replace("-", "_")
-    if spelled not in RECIPES:
+    key = name.lower().replace("-", "_")
+    if key not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
-    return RECIPES[spelled]
+    return RECIPES[key]

@@ -53,7 +53,7 @@ def think_format(
     return float(start + 1 < end < len(ids) - 1)
 
 
-def form_parts(
+def format_parts(
     text: str,
     finished: bool,
     response_ids: Sequence[int] = (),
@@ -61,10 +61,10 @@ def form_parts(
     think_ids: tuple[int, int] = (THINK_TOKEN_ID, END_THINK_TOKEN_ID),
 ) -> dict[str, float]:
     """The format parts, whether the answer is correct or not: `format`, and others if named."""
-    form = box_format(text, finished)
-    parts = {"format": form}
+    formatted = box_format(text, finished)
+    parts = {"format": formatted}
     if "unformatted" in names:
-        parts["unformatted"] = 1.0 - form
+        parts["unformatted"] = 1.0 - formatted
     if "think" in names:
         parts["think"] = think_format(response_ids, *think_ids)
     return parts

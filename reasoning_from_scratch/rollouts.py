@@ -15,7 +15,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem, problem_prompt, solution_text, told_prompt
 from reasoning_from_scratch.rewards import (
     correctness,
-    form_parts,
+    format_parts,
     overlong_penalty,
     total_reward,
 )
@@ -27,7 +27,7 @@ from reasoning_from_scratch.sampling import (
     SamplingEngine,
     generate_each,
 )
-from reasoning_from_scratch.tokenizer import answer_text, stops_of
+from reasoning_from_scratch.tokenizer import answer_stops, answer_text
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Batch:
     start_logprobs: Tensor | None = None  # (B, T) of the trainer before its first update
     kept: list[list[list[int]]] | None = None  # per row and sampled token: what the cut kept
     targets: Tensor | None = None  # (B, T) tokens to predict, if not those of the row itself
-    here: "Batch | None" = None  # the same batch in main memory, read without waiting for a GPU
+    cpu_copy: "Batch | None" = None  # the same batch, read without waiting for a GPU
 
     @property
     def predicted(self) -> Tensor:
@@ -110,29 +110,29 @@ class Batch:
             for name, value in values.items()
             if isinstance(value, Tensor)
         }
-        return Batch(**values | moved | {"here": self})
+        return Batch(**values | moved | {"cpu_copy": self})
 
 
 def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> Batch:
     """One Batch of rollouts, padded on the right with token 0. No real token attends to padding."""
-    shape = (len(rollouts), max(map(len, rollouts)))
+    shape = (len(rollouts), max(map(len, rollouts)))  # B, T
 
-    def at_responses(name: str, values: list[Tensor | None]) -> Tensor | None:
+    def pad_responses(name: str, per_rollout: list[Tensor | None]) -> Tensor | None:
         """(B, T) with each response's values (T,) in its positions; None if any are missing."""
-        if any(line is None for line in values):
+        if any(values is None for values in per_rollout):
             return None
-        padded = torch.zeros(shape)
-        for row, (rollout, line) in enumerate(zip(rollouts, values, strict=True)):
-            if len(line) != len(rollout.response_ids):  # a single one would be repeated
+        padded = torch.zeros(shape)  # (B, T)
+        for row, (rollout, values) in enumerate(zip(rollouts, per_rollout, strict=True)):
+            if len(values) != len(rollout.response_ids):  # a single one would be repeated
                 count = len(rollout.response_ids)
-                raise UserError(f"{name}: {len(line)} numbers for an answer of {count} tokens")
-            padded[row, len(rollout.prompt_ids) : len(rollout)] = line
+                raise UserError(f"{name}: {len(values)} numbers for an answer of {count} tokens")
+            padded[row, len(rollout.prompt_ids) : len(rollout)] = values
         return padded
 
     token_ids = torch.zeros(shape, dtype=torch.long)  # (B, T)
     for row, rollout in enumerate(rollouts):
         token_ids[row, : len(rollout)] = torch.tensor(rollout.prompt_ids + rollout.response_ids)
-    advantages = at_responses(
+    advantages = pad_responses(
         "token_advantages", [rollout.token_advantages for rollout in rollouts]
     )  # (B, T)
     if advantages is None:
@@ -144,20 +144,20 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
             if rollout.targets is not None:
                 targets[row, len(rollout.prompt_ids) : len(rollout)] = rollout.targets
     lengths = torch.tensor([len(rollout) for rollout in rollouts])  # (B,)
-    recorded = all(rollout.kept is not None for rollout in rollouts)
+    has_kept = all(rollout.kept is not None for rollout in rollouts)
     batch = Batch(
         token_ids,
-        mask=at_responses("mask", [rollout.sampled_mask() for rollout in rollouts]),
-        old_logprobs=at_responses(
+        mask=pad_responses("mask", [rollout.sampled_mask() for rollout in rollouts]),
+        old_logprobs=pad_responses(
             "logprobs", [torch.tensor(rollout.logprobs) for rollout in rollouts]
         ),
         advantages=advantages,
         lengths=lengths,
-        ref_logprobs=at_responses("ref_logprobs", [rollout.ref_logprobs for rollout in rollouts]),
-        start_logprobs=at_responses(
+        ref_logprobs=pad_responses("ref_logprobs", [rollout.ref_logprobs for rollout in rollouts]),
+        start_logprobs=pad_responses(
             "start_logprobs", [rollout.start_logprobs for rollout in rollouts]
         ),
-        kept=[rollout.of_sampled(rollout.kept) for rollout in rollouts] if recorded else None,
+        kept=[rollout.select_sampled(rollout.kept) for rollout in rollouts] if has_kept else None,
         targets=targets,
     )
     return batch.to(device)
@@ -186,32 +186,32 @@ def micro_batches(
             first.setdefault(tuple(prompts[row]), place)
         order.sort(key=lambda row: first[tuple(prompts[row])])
     parts: list[list[int]] = []
-    taken = 0
+    part_tokens = 0  # of the last part
     for row in order:
-        before = parts[-1][-1] if parts else row
-        new = lengths[row] - shared_tokens(prompts, before, row)
-        if not parts or taken + new > max_tokens or len(parts[-1]) == max_rows > 0:
+        previous = parts[-1][-1] if parts else row
+        row_tokens = lengths[row] - shared_prompt_tokens(prompts, previous, row)
+        if not parts or part_tokens + row_tokens > max_tokens or len(parts[-1]) == max_rows > 0:
             parts.append([])
-            taken, new = 0, lengths[row] - shared_tokens(prompts, row, row)
+            part_tokens, row_tokens = 0, lengths[row] - shared_prompt_tokens(prompts, row, row)
         parts[-1].append(row)
-        taken += new
+        part_tokens += row_tokens
     return parts
 
 
-def shared_tokens(prompts: Sequence[list[int]] | None, before: int, row: int) -> int:
-    """How much of a row's prompt another row's begins with, too, where that is worth counting."""
+def shared_prompt_tokens(prompts: Sequence[list[int]] | None, previous: int, row: int) -> int:
+    """How many tokens the prompts of two rows begin with in common; 0 if too few to store once."""
     if prompts is None:
         return 0
-    count = len(commonprefix([prompts[before], prompts[row]]))
+    count = len(commonprefix([prompts[previous], prompts[row]]))
     return count if count >= WORTH_SHARING else 0
 
 
-def tokens_of(
+def count_tokens(
     lengths: Sequence[int], rows: Sequence[int], prompts: Sequence[list[int]] | None = None
 ) -> int:
     """The tokens of a part, as `micro_batches` counts them."""
     pairs = pairwise([rows[0], *rows])
-    return sum(lengths[row] - shared_tokens(prompts, before, row) for before, row in pairs)
+    return sum(lengths[row] - shared_prompt_tokens(prompts, before, row) for before, row in pairs)
 
 
 @lru_cache(maxsize=2)
@@ -274,10 +274,12 @@ def sample_groups(
     they determine the random streams, whichever process samples. `version` is the policy's
     (default: `step`).
     """
-    return in_order(sample_each(model, tokenizer, problems, config, step, places, version, engine))
+    return sort_by_place(
+        sample_each(model, tokenizer, problems, config, step, places, version, engine)
+    )
 
 
-def in_order(groups: Iterable[Group]) -> list[Group]:
+def sort_by_place(groups: Iterable[Group]) -> list[Group]:
     """The groups sorted by their problems' places within the step, not by which ended first."""
     return sorted(groups, key=lambda group: group.rollouts[0].place)
 
@@ -298,9 +300,9 @@ def sample_each(
         model,
         [tokenizer.encode(problem_prompt(problem)) for problem in problems],
         config,
-        stop_ids=stops_of(tokenizer),
+        stop_ids=answer_stops(tokenizer),
         streams=[(step, place) for place in places],
-        engine=engine.equipped(config, tokenizer, problems),
+        engine=engine.with_partners(config, tokenizer, problems),
     )
     for i, rollouts in ended:
         for number, rollout in enumerate(rollouts):
@@ -358,25 +360,25 @@ def reward_groups(
 ) -> None:
     """Stage 3: the reward of every rollout. Reward and advantage are different fields."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    named = config.reward or next((g.problem.rules for g in groups if g.problem.rules), "")
+    required = config.reward or next((g.problem.rules for g in groups if g.problem.rules), "")
     if any(rollout.outcome is not None for rollout in rollouts):
-        named = "an environment"
-    if named and judge is grader:
-        raise ValueError(f"{named} must judge these: pass judge=tasks.judge.judge_of(config)")
+        required = "an environment"
+    if required and judge is grader:
+        raise ValueError(f"{required} must judge these: pass judge=tasks.judge.judge_of(config)")
     weights = config.reward_parts
     think_ids = think_token_ids(tokenizer) if "think" in weights else (0, 0)  # unread
     for rollout in rollouts:
-        judged = judge(rollout, rollout.problem)
-        form = form_parts(rollout.text, rollout.finished, rollout.text_ids, weights, think_ids)
-        rollout.rewards = {"correct": judged["correct"]} | form
+        verdict = judge(rollout, rollout.problem)
+        form = format_parts(rollout.text, rollout.finished, rollout.text_ids, weights, think_ids)
+        rollout.rewards = {"correct": verdict["correct"]} | form
         if "wrong" in weights:
-            rollout.rewards["wrong"] = 1.0 - judged["correct"]
-        rollout.rewards |= judged
+            rollout.rewards["wrong"] = 1.0 - verdict["correct"]
+        rollout.rewards |= verdict
         rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
         if config.overlong_penalty:
             assert isinstance(config, Sampling)
-            late = overlong_penalty(
+            penalty = overlong_penalty(
                 len(rollout.response_ids), config.max_new_tokens, config.overlong_penalty
             )
-            rollout.rewards["overlong"] = late
-            rollout.reward += late
+            rollout.rewards["overlong"] = penalty
+            rollout.reward += penalty

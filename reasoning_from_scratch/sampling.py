@@ -99,7 +99,7 @@ class Rollout:
         mask[self.forced] = 0
         return mask
 
-    def of_sampled(self, values: list) -> list:
+    def select_sampled(self, values: list) -> list:
         """Of `values`, one per token of the response, those of the tokens that were drawn."""
         forced = set(self.forced)
         return [value for i, value in enumerate(values) if i not in forced]
@@ -151,10 +151,10 @@ def kept_tokens(probs: Tensor, ordered: Tensor, top_p: float, top_k: int) -> Ten
     top_k largest. Among equals the lower index stays. `ordered`: probs, the largest first."""
     # The sum is rounded once, at the end, so that .7 + .2 reaches .9 as it does on paper.
     exact = torch.float32 if probs.device.type == "mps" else torch.float64
-    mass = ordered.cumsum(-1, dtype=exact).to(probs.dtype)  # (B, V)
-    limit = min(top_k or mass.shape[1], mass.shape[1]) - 1
-    target = mass[:, limit : limit + 1] * top_p if top_k else mass.new_full((len(mass), 1), top_p)
-    last = torch.searchsorted(mass, target).clamp(max=limit)  # (B, 1)
+    cumulative = ordered.cumsum(-1, dtype=exact).to(probs.dtype)  # (B, V)
+    limit = min(top_k or cumulative.shape[1], cumulative.shape[1]) - 1
+    top_k_mass = cumulative[:, limit : limit + 1] if top_k else cumulative.new_ones(len(probs), 1)
+    last = torch.searchsorted(cumulative, top_k_mass * top_p).clamp(max=limit)  # (B, 1)
     smallest = ordered.gather(-1, last)  # the smallest probability that is kept
     above, equal = probs > smallest, probs == smallest
     room = last + 1 - above.sum(-1, keepdim=True)  # how many equal to it to keep
@@ -185,17 +185,17 @@ class Draw(NamedTuple):
         return [part.tolist() for part in kept.split(counts.tolist())]
 
 
-def _pick(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+def _inverse_cdf(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse CDF: the index (B, 1) at which the running sum passes u (B, 1) of the total,
     and the fraction of that entry's weight that lies below that point."""
-    mass = weights.cumsum(-1)
-    target = u * mass[:, -1:]
-    index = torch.searchsorted(mass, target, right=True).clamp_(max=weights.shape[1] - 1)
+    cumulative = weights.cumsum(-1)  # (B, V)
+    target = u * cumulative[:, -1:]  # (B, 1)
+    index = torch.searchsorted(cumulative, target, right=True).clamp_(max=weights.shape[1] - 1)
     weight = weights.gather(-1, index)
     if weights.device.type != "cpu":
         # A parallel sum is not quite monotonic and could end at a token of weight 0.
         index = torch.where(weight > 0, index, weights.argmax(-1, keepdim=True))
-    return index, (target - mass.gather(-1, index) + weight) / weight
+    return index, (target - cumulative.gather(-1, index) + weight) / weight
 
 
 def _draw_index(weights: Tensor, u: Tensor, block: int = 128) -> Tensor:
@@ -204,13 +204,14 @@ def _draw_index(weights: Tensor, u: Tensor, block: int = 128) -> Tensor:
     what is left of the uniform number."""
     count = weights.shape[1]
     if count <= 8 * block:
-        return _pick(weights, u)[0]
+        return _inverse_cdf(weights, u)[0]
     if count % block:  # Qwen3's 151,936 tokens need no copy
         weights = F.pad(weights, (0, -count % block))
-    blocks = weights.unflatten(-1, (-1, block))
-    chosen, rest = _pick(blocks.sum(-1), u)
-    inner = blocks[torch.arange(len(blocks), device=chosen.device), chosen[:, 0]]  # (B, block)
-    index = chosen * block + _pick(inner, rest.clamp(SMALLEST_U, 1 - SMALLEST_U))[0]
+    blocks = weights.unflatten(-1, (-1, block))  # (B, V / block, block)
+    block_index, rest = _inverse_cdf(blocks.sum(-1), u)  # (B, 1)
+    rows = torch.arange(len(blocks), device=blocks.device)
+    entries = blocks[rows, block_index[:, 0]]  # (B, block)
+    index = block_index * block + _inverse_cdf(entries, rest.clamp(SMALLEST_U, 1 - SMALLEST_U))[0]
     return index.clamp_(max=count - 1)  # NaN weights lead into the padding
 
 
@@ -228,23 +229,23 @@ def sample_next_token(
     not finite give a log-probability that is not finite; the caller must check.
     """
     scaled = logits.float() / (temperature or 1.0)  # (B, V)
-    probs = scaled.softmax(-1)
+    probs = scaled.softmax(-1)  # (B, V)
     narrowed = temperature > 0 and (top_p < 1.0 or top_k > 0)
-    weights = cut(probs, top_p, top_k) if narrowed else probs
+    weights = cut(probs, top_p, top_k) if narrowed else probs  # (B, V)
     if temperature == 0:
-        tokens = logits.argmax(-1, keepdim=True)
+        tokens = logits.argmax(-1, keepdim=True)  # (B, 1)
     else:
-        tokens = _draw_index(weights, u[:, None])
-    drawn = probs.gather(-1, tokens)[:, 0].log()  # (B,)
+        tokens = _draw_index(weights, u[:, None])  # (B, 1)
+    logprobs = probs.gather(-1, tokens)[:, 0].log()  # (B,)
     # Entropy is -sum p log p with log p = scaled - normalizer, after a cut also minus the log of
     # the mass that was kept. Clamped, because 0 * -inf is NaN.
-    normalizer = scaled.gather(-1, tokens)[:, 0] - drawn
-    energy = torch.linalg.vecdot(weights, scaled.clamp_(min=-1e30))
+    normalizer = scaled.gather(-1, tokens)[:, 0] - logprobs  # (B,)
+    energy = torch.linalg.vecdot(weights, scaled.clamp_(min=-1e30))  # (B,)
     if not narrowed:
-        return Draw(tokens[:, 0], drawn, normalizer - energy, None)
-    mass = weights.sum(-1)  # (B,)
-    entropies = normalizer + mass.log() - energy / mass
-    return Draw(tokens[:, 0], drawn - mass.log(), entropies, weights)
+        return Draw(tokens[:, 0], logprobs, normalizer - energy, None)
+    kept_mass = weights.sum(-1)  # (B,)
+    entropies = normalizer + kept_mass.log() - energy / kept_mass
+    return Draw(tokens[:, 0], logprobs - kept_mass.log(), entropies, weights)
 
 
 # --- many rollouts ---
@@ -266,37 +267,38 @@ class SamplingEngine:
 
     # (model, rows, steps) -> a decoder for about this many rows and steps in all. It has a
     # fill_cache and is called like the model: (tokens (B, 1), cache) -> logits (B, 1, V).
-    decoder: Callable = lambda model, rows, steps: model
+    make_decoder: Callable = lambda model, rows, steps: model
     # The same for `sampling_weights="int8"`, or an error if this model cannot be sampled so.
-    int8_decoder: Callable | None = None
+    make_int8_decoder: Callable | None = None
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
     # (model, rows, steps, keeps) -> the function that draws: `sample_next_token`, or a recording of
     # it, which returns a draw's weights only if `keeps`.
-    draw: Callable = lambda model, rows, steps, keeps: sample_next_token
+    make_draw: Callable = lambda model, rows, steps, keeps: sample_next_token
     # Frees the memory that is kept from one batch to the next; False: there is none.
-    let_go: Callable[[], bool] = lambda: False
+    free_memory: Callable[[], bool] = lambda: False
     # model -> a context around each decoding step, which may lower the number of threads. If it
     # raises, sampling ends, even in the middle of a rollout.
-    around_step: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
+    step_context: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
     # Who replies to the model, if `sampling` wants replies: (sampling, tokenizer, problems) -> a
     # function that makes a rollout's Partner from its problem's number; see tasks/environments/.
-    partners: Callable | None = None
-    partner: Callable[[int], "Partner"] | None = None
+    make_partners: Callable | None = None
+    make_partner: Callable[[int], "Partner"] | None = None
     # model -> the class of what holds the rollouts that are being sampled.
-    batch: "Callable[[Qwen3Model], type[RunningBatch]]" = lambda model: RunningBatch
+    batch_class: "Callable[[Qwen3Model], type[RunningBatch]]" = lambda model: RunningBatch
 
-    def decoder_of(self, sampling: Sampling) -> Callable:
+    def choose_decoder(self, sampling: Sampling) -> Callable:
+        """The function that makes the decoder, for the precision that `sampling` asks for."""
         if sampling.sampling_weights == "same":
-            return self.decoder
-        if self.int8_decoder is None:
+            return self.make_decoder
+        if self.make_int8_decoder is None:
             raise UserError("the plain engine has no weights in 8 bits: pass FAST, or drop int8")
-        return self.int8_decoder
+        return self.make_int8_decoder
 
-    def equipped(self, sampling: Sampling, tokenizer, problems: Sequence) -> "SamplingEngine":
+    def with_partners(self, sampling: Sampling, tokenizer, problems: Sequence) -> "SamplingEngine":
         """The same engine with the partners that `sampling` needs, if any."""
-        if not sampling.is_answered or self.partners is None:
+        if not sampling.has_replies or self.make_partners is None:
             return self
-        return replace(self, partner=self.partners(sampling, tokenizer, problems))
+        return replace(self, make_partner=self.make_partners(sampling, tokenizer, problems))
 
 
 PLAIN_ENGINE = SamplingEngine()
@@ -322,24 +324,24 @@ class Row:
     """A rollout, and what the loop needs to know about it."""
 
     rollout: Rollout
-    prompt: int  # index of what it begins with, among the prompts to read
+    prompt_index: int  # of what it begins with, among the prompts to read
     key: int  # of its random stream
     limit: int  # most tokens that its response may have
     partner: Partner | None = None
     unread: int = 1  # number of its last tokens that the model has yet to read
-    likely: int = 0  # number of most likely tokens to record at each place
-    group: int = 0  # index of its prompt among those that `generate` was given
+    num_likely: int = 0  # most likely tokens to record at each position
+    group_index: int = 0  # of its prompt, among those that `generate` was given
 
-    def read(self, said: list[int], keeps: bool | None) -> None:
+    def append_forced(self, token_ids: list[int], keep_mask: bool | None) -> None:
         """Append tokens that the model reads but did not draw."""
-        rollout, count = self.rollout, len(said)
+        rollout, count = self.rollout, len(token_ids)
         first = len(rollout.response_ids)
         rollout.forced += range(first, first + count)
-        rollout.response_ids += said
+        rollout.response_ids += token_ids
         rollout.logprobs += [0.0] * count
         rollout.entropies += [0.0] * count
-        if keeps:
-            rollout.kept += [[] for _ in said]
+        if keep_mask:
+            rollout.kept += [[] for _ in token_ids]
         rollout.finished, self.unread = False, 1 + count
 
     @property
@@ -357,7 +359,7 @@ class Row:
         return (self.rollout.response_ids or self.rollout.prompt_ids)[-1]
 
 
-def _next_pass(prompts: list[list[int]], first: int, max_prompts: int) -> range:
+def _prompts_of_next_pass(prompts: list[list[int]], first: int, max_prompts: int) -> range:
     """Which prompts to read in one pass: number `first` and as many after it as are allowed."""
     longest = 0
     for i in range(first, len(prompts)):
@@ -368,14 +370,14 @@ def _next_pass(prompts: list[list[int]], first: int, max_prompts: int) -> range:
     return range(first, len(prompts))
 
 
-def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Rows of tokens, padded on the right, and a mask of the real ones, both (B, T)."""
     tensors = [torch.tensor(row) for row in rows]
     ids = pad_sequence(tensors, batch_first=True)
     return ids, torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
 
 
-def read_start(model, prompts: list[list[int]]) -> KVCache | None:
+def prefill_common_prefix(model, prompts: list[list[int]]) -> KVCache | None:
     """Read what all prompts begin with, such as a template's instructions, once for all of them, if
     it is long enough. At least one token of each prompt is left to read."""
     length = min(len(commonprefix(prompts)), min(map(len, prompts), default=0) - 1)
@@ -387,16 +389,16 @@ def read_start(model, prompts: list[list[int]]) -> KVCache | None:
     return cache
 
 
-def _read_prompts(model, decoder, prompts: list[list[int]], start: KVCache | None) -> KVCache:
-    """Prefill: one pass over some prompts, padded to the longest. `start` has been read before."""
-    device, width = model.tok_emb.weight.device, start.width if start else 0
-    ids, mask = padded([prompt[width:] for prompt in prompts])  # (B, T)
+def _prefill(model, decoder, prompts: list[list[int]], prefix: KVCache | None) -> KVCache:
+    """One pass over some prompts, padded to the longest; `prefix` has their common beginning."""
+    device, width = model.tok_emb.weight.device, prefix.width if prefix else 0
+    ids, mask = pad_rows([prompt[width:] for prompt in prompts])  # (B, T)
     cache = KVCache(model.cfg["n_layers"])
-    if start:
-        cache = start.take(torch.zeros(len(prompts), dtype=torch.long, device=device))
+    if prefix:
+        cache = prefix.select_rows(torch.zeros(len(prompts), dtype=torch.long, device=device))
     cache.max_length = width + ids.shape[1]
     decoder.fill_cache(ids.to(device), cache, None if mask.all() else mask.to(device))
-    cache.forget_last()  # a rollout's first step reads the last prompt token again, for its logits
+    cache.drop_last_token()  # a rollout's first step reads it again, for its logits
     return cache
 
 
@@ -404,8 +406,8 @@ class RunningBatch:
     """The rollouts that are being sampled, and those that wait, in the order of their prompts.
 
     Row i of the cache belongs to rows[i], which is None from the end of its rollout until `fill`
-    finds another one or closes the gap. `prompt_cache` holds the prompts numbered `read`, those
-    of the rollouts that are next in line.
+    finds another one or closes the gap. `prompt_cache` holds the prompts with the indices
+    `cached_prompts`, those of the rollouts that are next in line.
     """
 
     def __init__(self, model, prompts, waiting: list[Row], sampling, stop_ids, engine) -> None:
@@ -413,59 +415,71 @@ class RunningBatch:
         # Rows are refilled when rollouts end: about this many steps, if none ends early.
         steps = math.ceil(sum(row.limit for row in waiting) / max(1, n_rows))
         self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
-        self.most_rows = n_rows
-        self.decoder, self.cut = engine.decoder_of(sampling)(model, n_rows, steps), engine.cut
-        self.draw = engine.draw(model, n_rows, steps, sampling.keep_sampling_mask)
+        self.max_rows = n_rows
+        self.decoder, self.cut = engine.choose_decoder(sampling)(model, n_rows, steps), engine.cut
+        self.draw = engine.make_draw(model, n_rows, steps, sampling.keep_sampling_mask)
         self.device = model.tok_emb.weight.device
-        self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
-        self.keeps, self.stops = sampling.keep_sampling_mask, Stops.of(stop_ids)
-        self.start = read_start(model, prompts)
+        self.distribution = (sampling.temperature, sampling.top_p, sampling.top_k)
+        self.keep_mask, self.stops = sampling.keep_sampling_mask, Stops.of(stop_ids)
+        self.prefix_cache = prefill_common_prefix(model, prompts)
         self.max_prompts = math.ceil(n_rows * len(prompts) / max(1, len(waiting)))  # in one pass
-        self.read = range(0)
+        self.cached_prompts = range(0)
         self.prompt_cache: KVCache | None = None
-        self.max_length = max((len(prompts[row.prompt]) + row.limit for row in waiting), default=0)
+        self.max_length = max(
+            (len(prompts[row.prompt_index]) + row.limit for row in waiting), default=0
+        )
         self.rows: list[Row | None] = []
         self.cache: KVCache | None = None
 
-    def _index(self, numbers: list) -> Tensor:
+    def _tensor(self, numbers: list) -> Tensor:
         return torch.tensor(numbers, device=self.device)
 
-    def _take(self, count: int) -> tuple[list[Row], Tensor]:
+    def _take_waiting(self, count: int) -> tuple[list[Row], Tensor]:
         """At most `count` waiting rows, and the rows of prompt_cache that hold their prompts."""
-        if self.waiting[0].prompt not in self.read:
+        if self.waiting[0].prompt_index not in self.cached_prompts:
             self.prompt_cache = None  # frees its memory first
-            self.read = _next_pass(self.prompts, self.read.stop, self.max_prompts)
-            prompts = self.prompts[self.read.start : self.read.stop]
-            start = self._common_start(prompts)
-            self.prompt_cache = _read_prompts(self.model, self.decoder, prompts, start)
+            self.cached_prompts = _prompts_of_next_pass(
+                self.prompts, self.cached_prompts.stop, self.max_prompts
+            )
+            prompts = self.prompts[self.cached_prompts.start : self.cached_prompts.stop]
+            prefix = self._common_prefix(prompts)
+            self.prompt_cache = _prefill(self.model, self.decoder, prompts, prefix)
             self.prompt_cache.max_length = self.max_length  # only copies of its rows will grow
         rows: list[Row] = []
-        while self.waiting and len(rows) < count and self.waiting[0].prompt in self.read:
+        while (
+            self.waiting
+            and len(rows) < count
+            and self.waiting[0].prompt_index in self.cached_prompts
+        ):
             rows.append(self.waiting.popleft())
-        return rows, self._index([row.prompt - self.read.start for row in rows])
+        return rows, self._tensor([row.prompt_index - self.cached_prompts.start for row in rows])
 
-    def _common_start(self, prompts: list[list[int]]) -> KVCache | None:
+    def _common_prefix(self, prompts: list[list[int]]) -> KVCache | None:
         """The cache of what the prompts of a pass begin with, if it has been read already."""
-        return self.start
+        return self.prefix_cache
 
     def fill(self) -> bool:
         """Give free rows to waiting rollouts, or drop the rows. False if no row is left."""
         free = [i for i, row in enumerate(self.rows) if row is None]
-        missing = min(len(self.waiting) - len(free), self.most_rows - len(self.rows))
+        missing = min(len(self.waiting) - len(free), self.max_rows - len(self.rows))
         if missing > 0:
             free += range(len(self.rows), len(self.rows) + missing)
             self.rows += [None] * missing
             if self.cache is not None:
-                self.cache.grow(missing)
+                self.cache.append_rows(missing)
         if not free:
             return bool(self.rows)
         while free and self.waiting:
-            rows, places = self._take(len(free))
+            rows, prompt_rows = self._take_waiting(len(free))
             if self.cache is None:  # the first time: fills all rows; some are overwritten below
-                self.cache = self.prompt_cache.take(F.pad(places, (0, len(free) - len(places))))
-                self.cache.shared = self.start.width if self.start else 0
+                self.cache = self.prompt_cache.select_rows(
+                    F.pad(prompt_rows, (0, len(free) - len(prompt_rows)))
+                )
+                self.cache.shared_slots = self.prefix_cache.width if self.prefix_cache else 0
             else:
-                self.cache.put(self._index(free[: len(rows)]), self.prompt_cache.take(places))
+                self.cache.write_rows(
+                    self._tensor(free[: len(rows)]), self.prompt_cache.select_rows(prompt_rows)
+                )
             for row in rows:
                 self.rows[free.pop(0)] = row
         if not self.waiting:
@@ -473,15 +487,15 @@ class RunningBatch:
         if free:
             self._close_gaps(free)
         if self.rows:
-            self._look_at_rows()
+            self._load_row_state()
         return bool(self.rows)
 
-    def _look_at_rows(self) -> None:
+    def _load_row_state(self) -> None:
         """Note what each row reads next, and its rollout's position in its random stream."""
-        self.tokens = self._index([row.last_token if row else 0 for row in self.rows])  # (B,)
-        self.keys = self._index([[row.key if row else 0] for row in self.rows])  # (B, 1)
+        self.tokens = self._tensor([row.last_token if row else 0 for row in self.rows])  # (B,)
+        self.keys = self._tensor([[row.key if row else 0] for row in self.rows])  # (B, 1)
         drawn = [[len(row.rollout.response_ids) if row else 0] for row in self.rows]
-        self.positions = self._index(drawn)  # (B, 1)
+        self.positions = self._tensor(drawn)  # (B, 1)
 
     def _close_gaps(self, free: list[int]) -> None:
         """Move the last rows into the free ones and shrink the batch."""
@@ -489,28 +503,28 @@ class RunningBatch:
         holes = [i for i in free if i < keep]
         movers = [i for i in range(keep, len(self.rows)) if self.rows[i] is not None]
         if holes:
-            self.cache.put(self._index(holes), self.cache.take(self._index(movers)))
+            self.cache.write_rows(self._tensor(holes), self.cache.select_rows(self._tensor(movers)))
         for hole, mover in zip(holes, movers, strict=True):
             self.rows[hole] = self.rows[mover]
         self.rows = self.rows[:keep]
-        self.cache.shrink(keep)
+        self.cache.keep_first_rows(keep)
         if not keep:
             self.cache = None
 
-    def take_step(self) -> list[Row]:
+    def decode_step(self) -> list[Row]:
         """Draw a token for each row. Returns the rows whose rollouts ended."""
         u = uniform_at(self.keys, self.positions)[:, 0]  # (B,)
         draw = self.draw_next(u)
         self.positions = self.positions + 1
         columns = draw.tokens.tolist(), draw.logprobs.tolist(), draw.entropies.tolist()
         ended = self.record(draw, *columns)
-        self._read_what_was_said()
+        self._read_replies()
         return ended
 
     def draw_next(self, u: Tensor) -> Draw:
         """One decoding step: every row reads its last token, and draws the next with u (B,)."""
         logits = self.decoder(self.tokens[:, None], cache=self.cache)[:, -1]  # (B, V)
-        draw = self.draw(logits, u, *self.policy, self.cut)
+        draw = self.draw(logits, u, *self.distribution, self.cut)
         self.tokens = draw.tokens
         return draw
 
@@ -519,21 +533,21 @@ class RunningBatch:
     ) -> list[Row]:
         """Append a draw to its rollouts. Returns the rows whose rollouts ended."""
         ended = []
-        kept = draw.kept_ids() if self.keeps else []
+        kept = draw.kept_ids() if self.keep_mask else []
         for i, row in enumerate(self.rows):
             if row is None:
                 continue  # no rollout is here
             rollout = row.rollout
             if not math.isfinite(logprobs[i]):
-                where = f"prompt {row.prompt}, after {len(rollout.response_ids)}"
+                where = f"prompt {row.prompt_index}, after {len(rollout.response_ids)}"
                 raise NotFinite(f"{NOT_FINITE} ({where} sampled tokens)")
             rollout.response_ids.append(tokens[i])
             rollout.logprobs.append(logprobs[i])
             rollout.entropies.append(entropies[i])
-            if self.keeps:
+            if self.keep_mask:
                 rollout.kept.append(kept[i])
-            rollout.finished = self.stops.end(rollout.response_ids)
-            if self._goes_on(row):
+            rollout.finished = self.stops.reached(rollout.response_ids)
+            if self._continues(row):
                 continue
             if row.partner:
                 row.partner.leave(rollout)
@@ -541,34 +555,34 @@ class RunningBatch:
             self.rows[i] = None
         return ended
 
-    def _goes_on(self, row: Row) -> bool:
+    def _continues(self, row: Row) -> bool:
         """Whether a rollout, which has just drawn a token, draws more."""
         if row.partner is None:
             return not row.rollout.finished and row.room > 0
-        said = row.partner.hear(row.rollout.response_ids, row.rollout.finished)
-        if said is None or (row.rollout.finished and not said):
+        reply_ids = row.partner.hear(row.rollout.response_ids, row.rollout.finished)
+        if reply_ids is None or (row.rollout.finished and not reply_ids):
             return False
-        if row.room <= len(said):  # nothing could be drawn after it
+        if row.room <= len(reply_ids):  # nothing could be drawn after it
             row.rollout.finished = False
             return False
-        row.read(said, self.keeps)
+        row.append_forced(reply_ids, self.keep_mask)
         return True
 
-    def _read_what_was_said(self) -> None:
-        """One pass over what partners have said, but the last token: the next step reads that."""
-        places = [i for i, row in enumerate(self.rows) if row and row.unread > 1]
-        if not places:
+    def _read_replies(self) -> None:
+        """One pass over the partners' replies but the last token, which the next step reads."""
+        indices = [i for i, row in enumerate(self.rows) if row and row.unread > 1]
+        if not indices:
             return
-        rows = [self.rows[i] for i in places]
-        ids, mask = padded([row.rollout.response_ids[-row.unread : -1] for row in rows])
-        cache = self.cache.take(self._index(places))
+        rows = [self.rows[i] for i in indices]
+        ids, mask = pad_rows([row.rollout.response_ids[-row.unread : -1] for row in rows])
+        cache = self.cache.select_rows(self._tensor(indices))
         cache.max_length = self.cache.max_length
         self.decoder.fill_cache(ids.to(self.device), cache, mask.to(self.device))
-        self.cache.put(self._index(places), cache)
+        self.cache.write_rows(self._tensor(indices), cache)
         for row in rows:
             row.unread = 1
         if None not in self.rows:  # otherwise `fill` does it
-            self._look_at_rows()
+            self._load_row_state()
 
 
 def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
@@ -624,9 +638,9 @@ def generate_each(
     """Like `generate`, but yields a prompt's index and its rollouts as soon as all of them have
     ended. A caller that stops iterating ends the sampling."""
     check_request(model, prompts, sampling)
-    if sampling.is_answered and engine.partner is None:
-        what = "calculator" if sampling.calculator else "environment"
-        raise UserError(f"{what} needs an engine with partners, as rfs.Policy has")
+    if sampling.has_replies and engine.make_partner is None:
+        option = "calculator" if sampling.calculator else "environment"
+        raise UserError(f"{option} needs an engine with partners, as rfs.Policy has")
     streams = [(0, i) for i in range(len(prompts))] if streams is None else streams
     if len(streams) != len(prompts):
         raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")
@@ -635,28 +649,30 @@ def generate_each(
     keys = stream_key(sampling.seed, steps, problems, torch.arange(count))  # (P, G)
     for i, prompt in enumerate(prompts):
         room_for_answer(model, len(prompt), sampling.max_new_tokens, f"prompt {i}")
-    keeps = sampling.keep_sampling_mask
     groups: list[list[Rollout]] = [[] for _ in prompts]
     rows: list[Row] = []
-    begun: list[list[int]] = []  # prompts to read; rollouts of a group that begin alike share one
+    # Prompts to read; rollouts of a group that begin alike share one.
+    distinct_prompts: list[list[int]] = []
     for i, prompt in enumerate(prompts):
-        first = len(begun)
+        first = len(distinct_prompts)
         for key in keys[i].tolist():
-            partner = engine.partner(i) if engine.partner else None
+            partner = engine.make_partner(i) if engine.make_partner else None
             ids = partner.begin(prompt, model.cfg["context_length"] - 1) if partner else prompt
-            begun += [] if ids in begun[first:] else [ids]
-            rollout = Rollout(prompt_ids=ids, kept=[] if keeps else None)
+            if ids not in distinct_prompts[first:]:
+                distinct_prompts.append(ids)
+            rollout = Rollout(prompt_ids=ids, kept=[] if sampling.keep_sampling_mask else None)
             limit = room_for_answer(model, len(ids), sampling.max_new_tokens)
-            row = Row(rollout, begun.index(ids, first), key, limit, partner, group=i)
+            index = distinct_prompts.index(ids, first)
+            row = Row(rollout, index, key, limit, partner, group_index=i)
             groups[i].append(rollout)
             rows.append(row)
-    rows.sort(key=lambda row: row.prompt)  # prompts are read in order
-    batch = engine.batch(model)(model, begun, rows, sampling, stop_ids, engine)
-    unfinished = [count] * len(prompts)
+    rows.sort(key=lambda row: row.prompt_index)  # prompts are read in order
+    batch = engine.batch_class(model)(model, distinct_prompts, rows, sampling, stop_ids, engine)
+    rollouts_left = [count] * len(prompts)
     while batch.fill():
-        with engine.around_step(model):
-            ended = batch.take_step()
+        with engine.step_context(model):
+            ended = batch.decode_step()
         for row in ended:
-            unfinished[row.group] -= 1
-            if not unfinished[row.group]:
-                yield row.group, groups[row.group]
+            rollouts_left[row.group_index] -= 1
+            if not rollouts_left[row.group_index]:
+                yield row.group_index, groups[row.group_index]

@@ -38,7 +38,7 @@ class EvalResult:
     accuracy: float
     interval: tuple[float, float]  # 95%, Wilson
     pass_at: dict[int, float]
-    majority: float | None  # None: by what the answers are judged, they cannot be compared
+    majority: float | None  # None: the judge does not say which answer it read
     mean_length: float
     cutoff_share: float
     parse_rate: float
@@ -92,20 +92,20 @@ def majority_share(rows: list[dict]) -> float:
     Equal answers in different spelling vote together; what cannot be parsed does not vote; a tie
     is broken at random, so its value is the share of correct ones among the tied answers.
     """
-    parties = ballots([row for row in rows if row["parsed"]], votes_for)
-    most = max(map(len, parties), default=0)
-    winners = [party[0]["correct"] for party in parties if len(party) == most]
+    parties = ballots([row for row in rows if row["parsed"]], same_vote)
+    most_votes = max(map(len, parties), default=0)
+    winners = [party[0]["correct"] for party in parties if len(party) == most_votes]
     return sum(winners) / len(winners) if winners else 0.0
 
 
 def ballots(rows: list[dict], same: Callable[[dict, dict], bool]) -> list[list[dict]]:
-    """The answers, those that are the same together, in the order in which they came."""
+    """The answers, grouped by which are the same, in the order in which they came."""
     parties: list[list[dict]] = []
-    known: dict[tuple, list[dict]] = {}  # spelled alike, so they need no comparison
+    by_spelling: dict[tuple, list[dict]] = {}  # equal spellings need no comparison
     for row in rows:
-        spelled = row.get("correct"), row["extracted"]
-        if spelled in known:
-            known[spelled].append(row)
+        spelling = row.get("correct"), row["extracted"]
+        if spelling in by_spelling:
+            by_spelling[spelling].append(row)
             continue
         for party in parties:
             if same(row, party[0]):
@@ -114,11 +114,11 @@ def ballots(rows: list[dict], same: Callable[[dict, dict], bool]) -> list[list[d
         else:
             party = [row]
             parties.append(party)
-        known[spelled] = party
+        by_spelling[spelling] = party
     return parties
 
 
-def votes_for(row: dict, other: dict) -> bool:
+def same_vote(row: dict, other: dict) -> bool:
     """Whether two answers to one problem are equal, and graded so. The correct ones are."""
     return row["correct"] == other["correct"] and (row["correct"] or equal_answers(row, other))
 
@@ -138,11 +138,12 @@ def mean(rows: list[dict], key: str) -> float:
 def score_rows(rows: list[dict], num_samples: int, tokens_per_sec: float) -> EvalResult:
     """All figures of an evaluation from its rows (num_samples rows per problem, in order)."""
     groups = [rows[i : i + num_samples] for i in range(0, len(rows), num_samples)]
-    right = [sum(row["correct"] for row in group) for group in groups]
+    correct_counts = [sum(row["correct"] for row in group) for group in groups]
     accuracy = mean(rows, "correct")
-    judged = "reward" in rows[0]  # by a verifier or an environment: nobody knows what it read
+    # A verifier or an environment does not say which answer it read, so there is no vote.
+    has_votes = "reward" not in rows[0]
     pass_at = {
-        k: sum(pass_at_k(num_samples, c, k) for c in right) / len(groups)
+        k: sum(pass_at_k(num_samples, c, k) for c in correct_counts) / len(groups)
         for k in range(1, num_samples + 1)
     }
     return EvalResult(
@@ -150,7 +151,7 @@ def score_rows(rows: list[dict], num_samples: int, tokens_per_sec: float) -> Eva
         # Several answers to one problem are not independent: the problems are what we have n of.
         interval=wilson_interval(accuracy * len(groups), len(groups)),
         pass_at=pass_at,
-        majority=None if judged else sum(map(majority_share, groups)) / len(groups),
+        majority=sum(map(majority_share, groups)) / len(groups) if has_votes else None,
         mean_length=mean(rows, "tokens"),
         cutoff_share=1.0 - mean(rows, "stopped"),
         parse_rate=mean(rows, "parsed"),

@@ -22,23 +22,23 @@ class Stops:
 
     @classmethod
     def of(cls, ends: "Stops | Collection[int]") -> "Stops":
-        """Tokens alone will do."""
+        """From stop tokens alone, or from Stops."""
         return ends if isinstance(ends, Stops) else cls(frozenset(ends))
 
-    def end(self, ids: Sequence[int]) -> bool:
+    def reached(self, ids: Sequence[int]) -> bool:
         """Whether the last of these tokens ends the answer."""
         if ids[-1] in self.ids:
             return True
-        return bool(self.texts) and self.place(ids[-self.window :]) is not None
+        return bool(self.texts) and self.find_stop_text(ids[-self.window :]) is not None
 
-    def place(self, ids: Sequence[int]) -> int | None:
+    def find_stop_text(self, ids: Sequence[int]) -> int | None:
         """Where, in the text of these tokens, a stop text begins that ends in the last of them.
         The same text earlier on was written by a calculator or an environment."""
-        text, before = self.tokenizer.decode(ids), self.tokenizer.decode(ids[:-1])
-        # A character that the last token completes stands before it as some that are none.
-        known = len(before.rstrip("\ufffd"))
-        places = [text.find(stop, max(0, known - len(stop) + 1)) for stop in self.texts]
-        return min((place for place in places if place >= 0), default=None)
+        text, text_before = self.tokenizer.decode(ids), self.tokenizer.decode(ids[:-1])
+        # A character that the last token completes decodes as \ufffd without it.
+        complete = len(text_before.rstrip("\ufffd"))
+        starts = [text.find(stop, max(0, complete - len(stop) + 1)) for stop in self.texts]
+        return min((start for start in starts if start >= 0), default=None)
 
 
 def stop_text(text: str) -> str:

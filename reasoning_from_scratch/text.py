@@ -24,7 +24,7 @@ _UNSEEN = re.compile(
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def interactive() -> bool:
+def is_interactive() -> bool:
     """True in a terminal and in a notebook, where a bar can be redrawn."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
@@ -110,14 +110,14 @@ def points(difference: float) -> str:
 # --- files of JSON, whole or an object per line ---
 
 
-def finite(row: dict) -> tuple[dict, list[str]]:
+def replace_nonfinite(row: dict) -> tuple[dict, list[str]]:
     """The row with None for numbers that are not finite, and their names. JSON has no NaN."""
     bad = [k for k, v in row.items() if isinstance(v, float) and not math.isfinite(v)]
     # Each step builds the names anew. Interned, they do not take half of a long run's memory.
     return {intern(key): None if key in bad else value for key, value in row.items()}, bad
 
 
-def as_lines(rows: list[dict]) -> str:
+def json_lines(rows: list[dict]) -> str:
     """JSON lines in plain ASCII: a model's text may contain any line separator."""
     return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
@@ -127,7 +127,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def align_table(lines: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table, padded so that it can be read as plain text too."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
@@ -142,26 +142,28 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def spread(values: Sequence[float], digits: int = 1) -> str:
+def mean_and_range(values: Sequence[float], digits: int = 1) -> str:
     """A table's cell: the mean, and in brackets the lowest and the highest where they differ."""
-    mean, low, high = (f"{of(values):.{digits}f}" for of in (fmean, min, max))
+    mean, low, high = (f"{statistic(values):.{digits}f}" for statistic in (fmean, min, max))
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
-def expanded(path: str | Path) -> Path:
+def expand_home(path: str | Path) -> Path:
     """A path with ~ replaced by the home folder. Unlike Path.expanduser, it leaves a ~ that is
     nobody's home folder as it is."""
     return Path(os.path.expanduser(path))
 
 
-def evenly(items: Sequence, limit: int) -> Sequence:
+def evenly_spaced(items: Sequence, limit: int) -> Sequence:
     """At most `limit` items: the first, the last, and others evenly spaced between them."""
     if len(items) <= limit:
         return items
     return [items[round(i * (len(items) - 1) / (limit - 1))] for i in range(limit)]
 
 
-def scan_lines(path: Path, wanted: Container[int] | None = None) -> tuple[list[dict], list[int]]:
+def scan_json_lines(
+    path: Path, wanted: Container[int] | None = None
+) -> tuple[list[dict], list[int]]:
     """The lines of a JSONL file, or only the `wanted`, and the numbers of damaged ones."""
     rows: list[dict] = []
     bad: list[int] = []
@@ -171,7 +173,7 @@ def scan_lines(path: Path, wanted: Container[int] | None = None) -> tuple[list[d
         for number, line in enumerate(file):
             try:
                 if line.strip() and (wanted is None or number in wanted):
-                    rows.append(finite(dict(json.loads(line)))[0])
+                    rows.append(replace_nonfinite(dict(json.loads(line)))[0])
             except (ValueError, TypeError, RecursionError):
                 bad.append(number + 1)
     return rows, bad
@@ -179,19 +181,19 @@ def scan_lines(path: Path, wanted: Container[int] | None = None) -> tuple[list[d
 
 def read_lines(path: Path) -> list[dict]:
     """The intact lines of a JSONL file."""
-    return scan_lines(path)[0]
+    return scan_json_lines(path)[0]
 
 
-def read_evenly(path: Path, limit: int) -> list[dict]:
+def read_evenly_spaced(path: Path, limit: int) -> list[dict]:
     """At most `limit` of its lines, evenly spaced: memory stays bounded as the file grows."""
     if not path.exists():
         return []
     with open(path, "rb") as file:
         count = sum(1 for _ in file)
-    return scan_lines(path, set(evenly(range(count), limit)))[0]
+    return scan_json_lines(path, set(evenly_spaced(range(count), limit)))[0]
 
 
-def read_values(path: Path) -> dict:
+def read_json_object(path: Path) -> dict:
     """The JSON object in a file; an empty one if there is none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

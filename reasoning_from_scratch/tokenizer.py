@@ -15,7 +15,7 @@ END_OF_TEXT = "<|endoftext|>"
 END_OF_TURN = "<|im_end|>"
 ANSWER = "[the answer]"  # in a conversation made only to see what follows the answer
 NO_ARGUMENTS = {"type": "object", "properties": {}}
-A_TOOL = {  # to see whether a chat template has a place for tools
+EXAMPLE_TOOL = {  # to see whether a chat template has a place for tools
     "type": "function",
     "function": {"name": "look", "description": "Looks.", "parameters": NO_ARGUMENTS},
 }
@@ -112,7 +112,7 @@ class ModelTokenizer:
             for role, words in zip(("user", "assistant"), turn, strict=True)
         ]
         messages.append({"role": "user", "content": prompt})
-        return self._rendered(messages, tools=tools)
+        return self._render(messages, tools=tools)
 
     def reply_turn(self, reply: str) -> str:
         """The text from the end of an answer, through a reply to it, up to the next answer.
@@ -128,68 +128,76 @@ class ModelTokenizer:
             return "\n" + "\n".join(tagged) + "\n"
         if not self.chat_template or not self.has_tools():  # Qwen3's own form is a user's turn
             return self.reply_turn("\n".join(tagged))
-        said = [{"role": "tool", "name": name, "content": result} for name, result in results]
-        talk = [{"role": "user", "content": ""}, {"role": "assistant", "content": ANSWER}, *said]
-        return self._after_answer(self._rendered(talk))
+        replies = [{"role": "tool", "name": name, "content": result} for name, result in results]
+        messages = [
+            {"role": "user", "content": ""},
+            {"role": "assistant", "content": ANSWER},
+            *replies,
+        ]
+        return self._after_answer(self._render(messages))
 
-    def _after_answer(self, talk: str) -> str:
+    def _after_answer(self, conversation: str) -> str:
         """What follows the end of the answer in a conversation."""
-        _, _, after = talk.partition(ANSWER)
-        _, ended, follows = after.partition(self.eos_token)
-        if not ended:
+        _, _, after = conversation.partition(ANSWER)
+        _, end, reply = after.partition(self.eos_token)
+        if not end:
             raise UserError(
                 f"this model's chat template does not end an answer with {self.eos_token}, so no "
                 "reply can follow it: use --prompt plain"
             )
-        return follows
+        return reply
 
     def has_tools(self) -> bool:
         """Whether prompts are put into a chat template that has a place for tools."""
         if not self.apply_chat_template:
             return False
-        return self.wrap_chat("", tools=[A_TOOL]) != self.wrap_chat("")
+        return self.wrap_chat("", tools=[EXAMPLE_TOOL]) != self.wrap_chat("")
 
-    def written_call(self, name: str, arguments: Mapping) -> str:
-        """A tool call, within the template's text of an answer that makes one."""
+    def render_tool_call(self, name: str, arguments: Mapping) -> str:
+        """The template's text of an answer that makes a tool call."""
         if not self.chat_template:
             call = json.dumps({"name": name, "arguments": arguments})
             return f"<tool_call>\n{call}\n</tool_call>"
-        called = {
+        call_message = {
             "id": "call00001",  # some templates want nine characters
             "type": "function",
             "function": {"name": name, "arguments": arguments},
         }
-        talk: list[dict[str, Any]] = [
+        messages: list[dict[str, Any]] = [
             {"role": "user", "content": ""},
-            {"role": "assistant", "content": "", "tool_calls": [called]},
+            {"role": "assistant", "content": "", "tool_calls": [call_message]},
         ]
-        return self._rendered(talk, answer_follows=False, tools=[A_TOOL])
+        return self._render(messages, answer_follows=False, tools=[EXAMPLE_TOOL])
 
-    def _rendered(
+    def _render(
         self,
         messages: Sequence[Mapping[str, Any]],
         answer_follows: bool = True,
         tools: Sequence[Mapping] | None = None,
     ) -> str:
-        from reasoning_from_scratch.chat_templates import rendered  # late: few models need jinja2
+        from reasoning_from_scratch.chat_templates import (
+            render_conversation,  # late: few models need jinja2
+        )
 
-        return rendered(self.chat_template, messages, self.named_tokens, answer_follows, tools)
+        return render_conversation(
+            self.chat_template, messages, self.named_tokens, answer_follows, tools
+        )
 
-    def ends_turns(self) -> bool:
+    def template_ends_turns(self) -> bool:
         """Whether the template closes an answer with a token that ends the model's answers. Some
         base models have a template but were not trained on it: their answers end like a text."""
         if not self.chat_template:
             return False
-        turn = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
-        text = self._rendered(turn, answer_follows=False)
+        turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
+        text = self._render(turns, answer_follows=False)
         closing = text.rpartition("2")[2]
         return any(self._tok.id_to_token(stop) in closing for stop in model_stop_ids(self))
 
-    def use_chat_template(self, wraps: bool) -> None:
+    def use_chat_template(self, enabled: bool) -> None:
         """Whether prompts are put into the chat template from here on."""
-        if wraps:
+        if enabled:
             self.wrap_chat("")  # fails if there is none
-        self.apply_chat_template = wraps
+        self.apply_chat_template = enabled
 
     def end_answers_at(self, text: str) -> None:
         """From here on an answer also ends with the token that completes this text."""
@@ -214,8 +222,8 @@ class Qwen3Tokenizer(ModelTokenizer):
         self.add_generation_prompt = add_generation_prompt
         self.add_thinking = add_thinking
 
-    def use_chat_template(self, wraps: bool) -> None:
-        self.apply_chat_template = self.add_generation_prompt = self.add_thinking = wraps
+    def use_chat_template(self, enabled: bool) -> None:
+        self.apply_chat_template = self.add_generation_prompt = self.add_thinking = enabled
 
     def wrap_chat(
         self,
@@ -228,8 +236,8 @@ class Qwen3Tokenizer(ModelTokenizer):
         An empty think block at the start of its answer tells Qwen3 not to think. With
         `add_thinking` Qwen3 opens the block itself, if it wants to.
         """
-        earlier = tools_turn(tools) if tools else ""
-        earlier += "".join(past_turn(*turn) for turn in past)
+        earlier = render_tools_turn(tools) if tools else ""
+        earlier += "".join(render_past_turn(*turn) for turn in past)
         text = f"{earlier}<|im_start|>user\n{prompt}<|im_end|>\n"
         if self.add_generation_prompt:
             text += "<|im_start|>assistant\n"
@@ -247,7 +255,7 @@ def model_stop_ids(tokenizer) -> set[int]:
 stop_ids_of = model_stop_ids  # the chapters' name for it
 
 
-def stops_of(tokenizer) -> Stops:
+def answer_stops(tokenizer) -> Stops:
     """What ends an answer: the model's stop tokens, and the user's stop text."""
     text = getattr(tokenizer, "stop_text", "")
     return Stops(frozenset(model_stop_ids(tokenizer)), (text,) if text else (), tokenizer)
@@ -256,26 +264,26 @@ def stops_of(tokenizer) -> Stops:
 def answer_text(tokenizer, rollout) -> str:
     """The text of a rollout's answer, up to what ended it."""
     if rollout.finished:
-        return ended_text(tokenizer, rollout.response_ids)
+        return text_before_stop(tokenizer, rollout.response_ids)
     return tokenizer.decode(rollout.response_ids)
 
 
-def ended_text(tokenizer, ids: Sequence[int]) -> str:
+def text_before_stop(tokenizer, ids: Sequence[int]) -> str:
     """The text of an answer, or of a turn, that its last token has ended. A token such as ").\\n"
     may end it with its newline; what comes before the newline belongs to the answer."""
-    stops = stops_of(tokenizer)
+    stops = answer_stops(tokenizer)
     if ids[-1] in stops.ids:
         return tokenizer.decode(ids[:-1])
-    return tokenizer.decode(ids)[: stops.place(ids)]
+    return tokenizer.decode(ids)[: stops.find_stop_text(ids)]
 
 
-def past_turn(question: str, answer: str) -> str:
+def render_past_turn(question: str, answer: str) -> str:
     """An earlier question and its answer in Qwen3's chat template, which drops the thinking."""
-    said = answer.split("</think>")[-1].lstrip("\n")
-    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{said}<|im_end|>\n"
+    spoken = answer.split("</think>")[-1].lstrip("\n")
+    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{spoken}<|im_end|>\n"
 
 
-def tools_turn(tools: Sequence[Mapping]) -> str:
+def render_tools_turn(tools: Sequence[Mapping]) -> str:
     """The system turn of Qwen3's chat template that names the tools, in the words that the model
     was trained on."""
     signatures = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
@@ -306,7 +314,7 @@ def _read_tokenizer(path: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for any file it cannot parse
         raise UserError(f"{path} is not a tokenizer in tokenizers' JSON format: {error}") from None
-    # How a fine-tuning script cut and filled its texts is in the file, too; a prompt stays whole.
+    # The file may store how a fine-tuning script truncated and padded its texts; we do neither.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

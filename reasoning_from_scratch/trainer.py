@@ -33,12 +33,12 @@ from reasoning_from_scratch.losses import (
     Loss,
     discounted_sums,
     kl_advantages,
-    needs_start,
+    needs_start_logprobs,
     step_denominator,
     summarize,
     token_kl_advantages,
 )
-from reasoning_from_scratch.policy import LocalPolicy, Moved, Sums
+from reasoning_from_scratch.policy import LocalPolicy, LossSums, UpdateResult
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rewards import conditional_parts
 from reasoning_from_scratch.rollouts import (
@@ -53,7 +53,7 @@ from reasoning_from_scratch.rollouts import (
     worked_rollout,
 )
 
-Numbers = dict[str, float | None]  # what a step reports, as optim/*
+StepMetrics = dict[str, float | None]  # what a step reports, as optim/*
 Config = TypeVar("Config", bound=TrainConfig)  # of a run, which has more
 
 
@@ -63,7 +63,7 @@ class Observer(Protocol):
     def before_update(self, step: int, groups: Sequence[Group]) -> None:
         """Metrics, and an evaluation if one is due."""
 
-    def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
+    def after_update(self, step: int, groups: Sequence[Group], metrics: StepMetrics) -> str:
         """Write pages, save, check for alarms. Returns why the run must end now, or ""."""
 
 
@@ -78,14 +78,14 @@ def training_loop(
     """Train until `sampled_steps` ends or the observer gives a reason to stop; return that reason,
     or "". `sampled_steps` comes from on_policy_rollouts or a function like it. A KL penalty
     compares the policy with `reference`."""
-    for step, arriving in enumerate(sampled_steps, first_step):
-        groups = list(arriving)  # stages 1 to 3, by sample_step
+    for step, sampled_groups in enumerate(sampled_steps, first_step):
+        groups = list(sampled_groups)  # stages 1 to 3, by sample_step
         observer.before_update(step, groups)
         lr = step_learning_rate(config, step)
-        numbers = train_step(policy, groups, with_kl_coef(config, step), lr, reference)
-        stopped = observer.after_update(step, groups, numbers)
-        if stopped:
-            return stopped
+        metrics = train_step(policy, groups, with_kl_coef(config, step), lr, reference)
+        stop_reason = observer.after_update(step, groups, metrics)
+        if stop_reason:
+            return stop_reason
     return ""
 
 
@@ -100,10 +100,10 @@ def sample_step(
     groups: list[Group] = []
     # 1. Problems: a function of the seed and the step, so that resuming needs no state. Active
     # sampling draws more until enough groups have both correct and incorrect answers.
-    while chosen := next_problems(problems, config, step, groups):
+    while batch := next_problems(problems, config, step, groups):
         # 2. Rollouts: several answers to each problem.  3. Rewards: how good each of them is.
-        places = range(len(groups), len(groups) + len(chosen))
-        groups += policy.sample(chosen, config, step, places, judge)
+        places = range(len(groups), len(groups) + len(batch))
+        groups += policy.sample(batch, config, step, places, judge)
     return groups
 
 
@@ -113,21 +113,22 @@ def train_step(
     config: TrainConfig,
     lr: float,
     reference: LocalPolicy | None = None,
-) -> Numbers:
+) -> StepMetrics:
     """Stages 4 to 7 on the groups of one step. Returns what was measured, as optim/*."""
-    groups, record = chosen_groups(groups, config), StepRecord(lr)
+    groups, record = select_training_groups(groups, config), StepRecord(lr)
     # 4. Advantages: how much better each answer is than the others to the same problem.
     set_advantages(groups, config)
     updates = [
-        prepared_update(policy, reference, part, config)
-        for part in substep_groups(groups, config.num_substeps)
+        prepare_update(policy, reference, substep, config)
+        for substep in substep_groups(groups, config.num_substeps)
     ]
     for rollouts, denominator in updates * config.epochs:  # several epochs use the rollouts again
         # 5. Log-probabilities of the sampled tokens.  6. Loss, and its gradient.
-        sums = policy.forward_backward(rollouts, config, denominator)
+        loss_sums = policy.forward_backward(rollouts, config, denominator)
         # 7. Update. Skipped without a gradient, because momentum would still move the weights.
-        if sums:
-            record.add(sums, policy.optim_step(lr, config.grad_clip))
+        if loss_sums:
+            update = policy.optim_step(lr, config.grad_clip)
+            record.add(loss_sums, update)
     return record.metrics() | advantage_metrics(groups)
 
 
@@ -160,8 +161,8 @@ def worked_solutions(
     """For supervised training: yields each problem's own solution, alone in its group, instead of
     sampled answers. It is judged like any answer, but learned whatever its reward."""
     for step in range(first_step, config.steps):
-        chosen = step_problems(problems, config, step)
-        groups = [Group(problem, [worked_rollout(problem, policy.tokenizer)]) for problem in chosen]
+        batch = step_problems(problems, config, step)
+        groups = [Group(problem, [worked_rollout(problem, policy.tokenizer)]) for problem in batch]
         for place, group in enumerate(groups):
             group.rollouts[0].place = (place, 0)
         reward_groups(groups, config, policy.tokenizer, judge)
@@ -171,7 +172,7 @@ def worked_solutions(
 # --- stage 4: advantages ---
 
 
-def chosen_groups(groups: Sequence[Group], config: TrainConfig) -> list[Group]:
+def select_training_groups(groups: Sequence[Group], config: TrainConfig) -> list[Group]:
     """The groups to train on: all of them or, after active sampling, which draws more than needed,
     the first ones with both correct and incorrect answers. (In a group with only incorrect
     answers, an overlong penalty would favor the shortest.) With train_rollouts, only some rollouts
@@ -180,34 +181,36 @@ def chosen_groups(groups: Sequence[Group], config: TrainConfig) -> list[Group]:
         groups = [group for group in groups if group.solved_sometimes][: config.problems_per_step]
     if not config.train_rollouts:
         return list(groups)
-    kept = [most_varied(group.rewards, config.train_rollouts) for group in groups]
+    selected = [most_varied(group.rewards, config.train_rollouts) for group in groups]
     return [
         Group(group.problem, [group.rollouts[place] for place in places])
-        for group, places in zip(groups, kept, strict=True)
+        for group, places in zip(groups, selected, strict=True)
     ]
 
 
 def substep_groups(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Group]]:
-    """Split the groups into equal shares (with active sampling the last ones may be smaller)."""
+    """The groups of each optimizer step: equally many, but after active sampling, the last step may
+    have fewer."""
     size = math.ceil(len(groups) / num_substeps)
     return [groups[start : start + size] for start in range(0, len(groups), size or 1)]
 
 
 def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
     """Set the advantage of every rollout. The built-in kinds give a uniform group exact zeros."""
-    if callable(config.advantage) and groups:  # your own function gets all groups' rewards (P, G)
-        values = list(config.advantage(rewards=torch.tensor([group.rewards for group in groups])))
+    if callable(config.advantage) and groups:  # your own function gets all rewards
+        rewards = torch.tensor([group.rewards for group in groups])  # (P, G)
+        per_group = list(config.advantage(rewards=rewards))  # P tensors (G,)
     else:
-        values = [group_advantages(group, config) for group in groups]
-    if config.advantage_per_part and values:
-        flat = torch.cat(values)
+        per_group = [group_advantages(group, config) for group in groups]  # P tensors (G,)
+    if config.advantage_per_part and per_group:
+        flat = torch.cat(per_group)  # (P * G,)
         # Exact zeros stay 0: normalizing must not give a uniform group a gradient.
         flat = torch.where(flat == 0, flat, normalize_batch(flat))
-        values = list(flat.split([len(group.rollouts) for group in groups]))
-    for group, numbers in zip(groups, values, strict=True):
-        for rollout, number in zip(group.rollouts, numbers.tolist(), strict=True):
-            rollout.advantage = number
-            # What an earlier step on the same rollout left behind.
+        per_group = list(flat.split([len(group.rollouts) for group in groups]))
+    for group, advantages_G in zip(groups, per_group, strict=True):
+        for rollout, advantage in zip(group.rollouts, advantages_G.tolist(), strict=True):
+            rollout.advantage = advantage
+            # Discard the records of an earlier step on the same rollout.
             rollout.token_advantages = rollout.start_logprobs = rollout.ref_logprobs = None
 
 
@@ -225,17 +228,17 @@ def group_advantages(group: Group, config: TrainConfig) -> Tensor:
     weights = dict(config.reward_parts)
     if config.overlong_penalty:
         weights["overlong"] = 1.0  # a part like the others, as GDPO treats lengths
-    earned = [rollout.rewards for rollout in group.rollouts]
+    rewards = [rollout.rewards for rollout in group.rollouts]  # G dicts: part -> value
     if config.conditional_format:
-        earned = [conditional_parts(parts) for parts in earned]
-    parts = {name: torch.tensor([parts[name] for parts in earned]) for name in weights}  # (G,)
-    return per_part_advantages(parts, weights)
+        rewards = [conditional_parts(parts) for parts in rewards]
+    by_part = {name: torch.tensor([parts[name] for parts in rewards]) for name in weights}  # (G,)
+    return per_part_advantages(by_part, weights)
 
 
 # --- between 4 and 5: what the loss reads besides the sampler's record ---
 
 
-def prepared_update(
+def prepare_update(
     policy: LocalPolicy,
     reference: LocalPolicy | None,
     groups: Sequence[Group],
@@ -254,23 +257,23 @@ def prepared_update(
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     check_reference(reference, config)
     if reference is not None:
-        seen = told_rollouts(rollouts, policy.tokenizer) if config.kl_solution else rollouts
-        for rollout, logprobs in zip(rollouts, reference.logprobs(seen), strict=True):
-            rollout.ref_logprobs = logprobs
+        scored = told_rollouts(rollouts, policy.tokenizer) if config.kl_solution else rollouts
+        for rollout, logprobs in zip(rollouts, reference.logprobs(scored), strict=True):
+            rollout.ref_logprobs = logprobs  # (T,)
     # A step with a single update computes the log-probabilities of the start in that update.
-    later = needs_start(config) and config.epochs * config.num_substeps > 1
-    pays_kl = config.kl in KL_IN_ADVANTAGES
-    if later or pays_kl:
+    start_needed = needs_start_logprobs(config) and config.makes_several_updates
+    kl_in_advantages = config.kl in KL_IN_ADVANTAGES
+    if start_needed or kl_in_advantages:
         for rollout, logprobs in zip(rollouts, policy.logprobs(rollouts), strict=True):
-            rollout.start_logprobs = logprobs
-    if pays_kl:
+            rollout.start_logprobs = logprobs  # (T,)
+    if kl_in_advantages:
         for group in groups:
             add_kl_to_advantages(group.rollouts, config)
     return rollouts, denominator
 
 
 def check_reference(reference: LocalPolicy | None, config: TrainConfig) -> None:
-    """A KL penalty compares log-probabilities at one temperature, of the policy and another."""
+    """Refuse a KL penalty without a reference, or with one at another temperature."""
     if reference is None:
         if config.kl in KL_IN_ADVANTAGES:
             raise UserError(f"kl={config.kl!r} compares the policy with a reference: pass one")
@@ -305,16 +308,17 @@ def add_kl_to_advantages(rollouts: Sequence[Rollout], config: Loss) -> None:
     """Subtract the distance between policy and reference from the advantage of each token of a
     group. Both come from the trainer's own passes: at the start, when the two are the same model,
     the distance is exactly 0."""
-    start = pad_sequence([rollout.start_logprobs for rollout in rollouts], True)  # (G, T)
-    ref = pad_sequence([rollout.ref_logprobs for rollout in rollouts], True)  # (G, T)
+    start_logprobs = pad_sequence([rollout.start_logprobs for rollout in rollouts], True)  # (G, T)
+    ref_logprobs = pad_sequence([rollout.ref_logprobs for rollout in rollouts], True)  # (G, T)
     mask = pad_sequence([rollout.sampled_mask() for rollout in rollouts], True)  # (G, T)
     if config.kl == "reward":
-        added = kl_advantages(start, ref, mask, config.kl_coef)[:, None].expand_as(mask)  # (G, T)
+        per_rollout = kl_advantages(start_logprobs, ref_logprobs, mask, config.kl_coef)  # (G,)
+        kl_terms = per_rollout[:, None].expand_as(mask)  # (G, T)
     else:
-        added = token_kl_advantages(start, ref, mask, config.kl_coef)  # (G, T)
-        added = discounted_sums(added, config.kl_discount_factor)  # (G, T)
-    for rollout, of_tokens in zip(rollouts, added, strict=True):
-        rollout.token_advantages = rollout.advantage + of_tokens[: len(rollout.response_ids)]
+        kl_terms = token_kl_advantages(start_logprobs, ref_logprobs, mask, config.kl_coef)  # (G, T)
+        kl_terms = discounted_sums(kl_terms, config.kl_discount_factor)  # (G, T)
+    for rollout, kl_terms_T in zip(rollouts, kl_terms, strict=True):
+        rollout.token_advantages = rollout.advantage + kl_terms_T[: len(rollout.response_ids)]
 
 
 # --- what changes from step to step ---
@@ -337,16 +341,16 @@ def learning_rate(config: Optim, step: int, steps: int, problems_per_step: int =
     lr = batch_learning_rate(config, problems_per_step)
     if step < config.warmup_steps:
         return lr * (step + 1) / config.warmup_steps
-    done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
-    return lr * schedule_factor(config.lr_schedule, done)
+    progress = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
+    return lr * schedule_factor(config.lr_schedule, progress)
 
 
-def schedule_factor(schedule: Schedule, done: float) -> float:
-    """The factor of a schedule when a fraction `done` of the steps is over."""
+def schedule_factor(schedule: Schedule, progress: float) -> float:
+    """The factor of a schedule when a fraction `progress` of the steps is over."""
     if schedule == "linear":
-        return 1 - done
+        return 1 - progress
     if schedule == "cosine":
-        return (1 + math.cos(math.pi * done)) / 2
+        return (1 + math.cos(math.pi * progress)) / 2
     return 1.0
 
 
@@ -354,8 +358,8 @@ def with_kl_coef(config: Config, step: int) -> Config:
     """The configuration with the kl_coef that its schedule gives for this step."""
     if config.kl_schedule == "constant":
         return config
-    left = schedule_factor(config.kl_schedule, step / config.steps)
-    return replace(config, kl_coef=config.kl_coef * left)
+    factor = schedule_factor(config.kl_schedule, step / config.steps)
+    return replace(config, kl_coef=config.kl_coef * factor)
 
 
 # --- what a step reports ---
@@ -372,7 +376,7 @@ class StepRecord:
     """Collects what the optimizer steps of one training step report."""
 
     # Not measured if no group had a signal: nothing was computed, no weight moved.
-    EMPTY = (
+    UNMEASURED = (
         "grad_norm kl_loss clip_frac ratio_mean ratio_max update_ratio importance_weight "
         "kl_sample_train_v1 kl_sample_train_v2"
     ).split()
@@ -380,23 +384,23 @@ class StepRecord:
     def __init__(self, lr: float) -> None:
         self.lr = lr
         self.steps: list[dict[str, float]] = []
-        self.sums: list[Sums] = []
+        self.sums: list[LossSums] = []
         self.updates = 0
-        self.moved: float | None = None  # size of the last update, relative to the weights
+        self.update_ratio: float | None = None  # of the last update
 
-    def add(self, sums: list[Sums], moved: Moved) -> None:
+    def add(self, sums: list[LossSums], update: UpdateResult) -> None:
         self.sums += sums
-        self.steps.append(summarize(sums) | {"grad_norm": moved.grad_norm})
-        self.updates += moved.finite
-        if moved.finite:
-            self.moved = moved.update_ratio
+        self.steps.append(summarize(sums) | {"grad_norm": update.grad_norm})
+        self.updates += update.finite
+        if update.finite:
+            self.update_ratio = update.update_ratio
 
     def metrics(self) -> dict[str, float | None]:
         """The optim/* metrics. Loss and gradient norm are means over optimizer steps, the gap to
         the sampler is from the first step, update_ratio from the last; the rest is over tokens
         (gspo's clip_frac: over rollouts)."""
         if not self.steps:
-            empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in self.EMPTY}
+            empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in self.UNMEASURED}
             return empty | {"optim/lr": self.lr, "optim/updates": 0, "optim/nonfinite": 0}
         over_steps = {
             name: sum(step[name] for step in self.steps) / len(self.steps)
@@ -410,7 +414,7 @@ class StepRecord:
         # Before the first update, sampler and trainer have the same weights, unless one lags.
         names = ("kl_sample_train_v1", "kl_sample_train_v2")
         gap = {name: self.steps[0][name] for name in names}
-        values = over_steps | over_tokens | gap | {"update_ratio": self.moved}
+        values = over_steps | over_tokens | gap | {"update_ratio": self.update_ratio}
         result = {f"optim/{name}": value for name, value in values.items()}
         if "kl_ref" in summary:
             result["kl_policy_base"] = summary["kl_ref"]

@@ -32,11 +32,11 @@ from reasoning_from_scratch.config import (
     Steps,
     TrainConfig,
     Updates,
-    marked,
+    fields_marked,
 )
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.facts import AS_TRAINED, FIXED, AtLeast, Mark, Needs
-from reasoning_from_scratch.problems import check_prompt, is_in_file
+from reasoning_from_scratch.problems import check_prompt_kind, is_file_function
 from reasoning_from_scratch.stops import stop_text
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Asking:
     def check_asking(self) -> None:
         """Refuses what cannot be asked that way, before a model is loaded."""
         if self.prompt is not None:
-            check_prompt(self.prompt)
+            check_prompt_kind(self.prompt)
         if self.stop is not None:
             stop_text(self.stop)
 
@@ -236,7 +236,7 @@ PARTS = (
     Records,
 )
 
-PLACES = marked(RunConfig, PLACE)
+PLACES = fields_marked(RunConfig, PLACE)
 
 # Fields of earlier versions: one repeated what others say, the other nobody used.
 FORMER = {"loss_fn", "stop_on_alarm"}
@@ -289,7 +289,7 @@ def fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) in (Union, UnionType):
         options = get_args(kind)
         words = any(get_origin(option) is Literal for option in options)
-        if words and str in options and is_in_file(value):  # a word, or FILE.py:FUNCTION
+        if words and str in options and is_file_function(value):  # a word, or FILE.py:FUNCTION
             return True
         return any(fits(value, option) for option in options if not (words and option is str))
     if get_origin(kind) is Literal:

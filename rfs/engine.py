@@ -7,5 +7,5 @@ from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.fast.engine import FAST as WITHOUT_PARTNERS
 from rfs.tasks.environments.conversation import partners_of
 
-FAST = replace(WITHOUT_PARTNERS, partners=partners_of)
+FAST = replace(WITHOUT_PARTNERS, make_partners=partners_of)
 sample_groups = partial(rollouts.sample_groups, engine=FAST)

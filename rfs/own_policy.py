@@ -11,7 +11,7 @@ class Policy(own_policy.Policy):
     """`Policy.load("tiny-player", configure(environment="guess"))` plays the game, and
     `Policy.load("runs/mine")` opens a run's best save."""
 
-    samples_with = FAST
+    sampling_engine = FAST
 
     @classmethod
     def load(cls, model: str, *how: Any, **named: Any) -> own_policy.Policy:

@@ -51,7 +51,7 @@ from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.text import as_lines, read_lines
+from reasoning_from_scratch.text import json_lines, read_lines
 from rfs.commands.cli import run_script
 from rfs.config import RunConfig
 from rfs.engine import FAST
@@ -500,7 +500,7 @@ def teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) ->
         for p, group, (right,) in zip(problems, answers.groups, answers.correct, strict=True)
         if right
     ]
-    write_whole(path, as_lines(rows))
+    write_whole(path, json_lines(rows))
     return {"seconds": time.process_time() - started, "sampled": answers.accuracy}
 
 
@@ -512,7 +512,7 @@ def write_lessons(options: Options, others: Path) -> None:
         for p in word_problems.worked()[: options.examples]
     ]
     rows += read_lines(others / "teacher-answers" / "answers.jsonl")
-    write_whole(others / "adapter" / "lessons.jsonl", as_lines(rows))
+    write_whole(others / "adapter" / "lessons.jsonl", json_lines(rows))
 
 
 def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:
@@ -529,7 +529,7 @@ def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[
         for problem, rate in zip(problems, found, strict=True)
         if 0 < rate < 1
     ]
-    write_whole(path, as_lines(rows))
+    write_whole(path, json_lines(rows))
     row = {"seconds": time.process_time() - started, "sampled": mean(found)}
     row |= {"never": mean(rate == 0 for rate in found), "between": len(rows) / len(found)}
     return row | {"always": mean(rate == 1 for rate in found)}

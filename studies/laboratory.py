@@ -40,7 +40,7 @@ from regime_runs import SettingsMarks, changes_of, config_of, current_rows
 from regimes import REGIMES
 
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.text import aligned
+from reasoning_from_scratch.text import align_table
 from rfs.config import RunConfig, replaced
 from rfs.evaluation.evaluate import evaluate
 from rfs.files.tables import read_table
@@ -197,7 +197,7 @@ def other_base() -> Markdown:
     lines = [["with", "against", "decided by", "from tiny-base", "from the other"]]
     for pair, there in other.items():
         lines.append([*pair[1:], there.outcome, sides(usual[pair]), sides(there)])
-    return Markdown("\n".join(aligned(lines)))
+    return Markdown("\n".join(align_table(lines)))
 
 
 def sides(of: Contrast) -> str:
@@ -224,7 +224,7 @@ def solved() -> Figure:
             points = panels.setdefault(row["problems"], {}).setdefault(k, {})
             points.setdefault(step, []).append(float(row[k]))
     head = ["run", "steps", *(f"{name} {k}" for name in panels for k in ks)]
-    display(Markdown("\n".join(aligned([head, *table.values()]))))
+    display(Markdown("\n".join(align_table([head, *table.values()]))))
     return passes_over_training(panels)
 
 

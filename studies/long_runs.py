@@ -24,7 +24,7 @@ from regime_runs import lengths
 from reasoning_from_scratch.errors import UserError, check_names
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.text import aligned, spread
+from reasoning_from_scratch.text import align_table, mean_and_range
 from rfs.commands.cli import run_script
 from rfs.evaluation.evaluate import evaluate
 from rfs.evaluation.paired import Effect, paired
@@ -41,7 +41,7 @@ ARMS = {
     PLAIN: {},
     "clip-higher": {"clip_high": 1.28},
     "KL 0.05": {"kl": "k3", "kl_coef": 0.05},
-    "no spread": {"advantage": "mean"},
+    "no mean_and_range": {"advantage": "mean"},
     "no length": {"aggregate": "constant"},
 }
 UPDATES = 4  # per step: with one, every ratio is 1 and the clip does nothing
@@ -147,13 +147,13 @@ def ends(rows: Sequence[Mapping[str, str]]) -> str:
     for arm in arms:
         last = [row for row in rows if row["arm"] == arm and row["step"] == str(STEPS)]
         lines.append(line(arm, last))
-    return "\n".join(aligned(lines))
+    return "\n".join(align_table(lines))
 
 
 def with_range(values: Sequence[float], name: str) -> str:
     """Mean, lowest and highest: shares in percent."""
     scale, digits = unit(name)
-    return spread([scale * value for value in values], digits)
+    return mean_and_range([scale * value for value in values], digits)
 
 
 def unit(name: str) -> tuple[int, int]:
@@ -182,7 +182,7 @@ def differences(rows: Sequence[Mapping[str, str]]) -> str:
             cell = f"{scale * effect.mean:+.{digits}f} ({scale * effect.error:.{digits}f})"
             cells.append(f"**{cell}**" if effect.sure else cell)
         lines.append([arm, *cells])
-    return "\n".join(aligned(lines))
+    return "\n".join(align_table(lines))
 
 
 def problems() -> Iterable[Problem]:

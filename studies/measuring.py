@@ -19,7 +19,7 @@ from statistics import mean
 
 from answer_grader import get_last_boxed
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.problems import Problem, prompt_of
+from reasoning_from_scratch.problems import Problem, prompt_function
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.scores import majority_share
@@ -85,7 +85,8 @@ class Measured:
         tokenizer, sampling = self.policy.tokenizer, replace(sampling, sample_rows=128)
         return evaluate(
             self.policy.model, tokenizer, problems, sampling, name=name, progress=True,
-            prompt_fn=prompt_of(self.prompt, tokenizer), out_path=self.folder / f"{name}.jsonl",
+            prompt_fn=prompt_function(self.prompt, tokenizer),
+            out_path=self.folder / f"{name}.jsonl",
         )  # fmt: skip
 
     def held_back(self, some: Sequence[Problem]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from reasoning_from_scratch.text import aligned
+from reasoning_from_scratch.text import align_table
 from reasoning_from_scratch.tiny.ways import WAYS
 from rfs.evaluation.paired import Effect, best_rate, paired
 
@@ -265,7 +265,7 @@ def table(found: Sequence[Contrast]) -> str:
         "Each arm at its best rate. Differences seed by seed; s.e.: their standard error. Verdict: "
         "whether the 95% interval of the difference (Student's t) excludes 0, and on which side."
     )
-    return "\n".join([about, "", *aligned(lines), ""])
+    return "\n".join([about, "", *align_table(lines), ""])
 
 
 def short_rate(lr: float) -> str:
@@ -282,7 +282,7 @@ def verdicts(found: Sequence[Contrast]) -> str:
         if one.decides:
             names = [f"`{one.regime}`", one.ours, one.theirs, one.outcome]
             lines.append([*names, *numbers(one), one.verdict])
-    return "\n".join(aligned(lines))
+    return "\n".join(align_table(lines))
 
 
 def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
@@ -302,7 +302,7 @@ def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
         verdict = "; ".join(seen) or ("undecided" if edge else "no difference seen")
         against = f"{regime.question} (Against *{decided[0].theirs}*.)"
         lines.append([against, regime.outcome, "<br>".join(each), edges, verdict])
-    return "\n".join(aligned(lines))
+    return "\n".join(align_table(lines))
 
 
 def in_its_unit(one: Contrast) -> str:

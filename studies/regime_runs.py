@@ -40,9 +40,9 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
-from reasoning_from_scratch.text import aligned
+from reasoning_from_scratch.text import align_table
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
-from reasoning_from_scratch.trainer import Numbers, sample_step, training_loop
+from reasoning_from_scratch.trainer import StepMetrics, sample_step, training_loop
 from rfs.config import RunConfig
 from rfs.engine import sample_groups
 from rfs.evaluation.evaluate import EvalResult, evaluate
@@ -357,7 +357,7 @@ class Noted:
     def before_update(self, step: int, groups: Sequence[Group]) -> None:
         self.rows.append({"step": step} | rollout_metrics(groups))
 
-    def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
+    def after_update(self, step: int, groups: Sequence[Group], numbers: StepMetrics) -> str:
         self.rows[-1] |= numbers
         return ""
 
@@ -461,4 +461,4 @@ def regimes_list(chosen: Mapping[str, Regime], todo: Sequence[Trial]) -> str:
     for name, regime in chosen.items():
         left = sum(trial.arm.regime == name for trial in todo)
         lines.append([name, str(len(regime.arms)), str(left), regime.question])
-    return "\n".join(aligned(lines))
+    return "\n".join(align_table(lines))

@@ -26,7 +26,7 @@ from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.text import aligned, spread
+from reasoning_from_scratch.text import align_table, mean_and_range
 from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
 from rfs.files.tables import read_table
 from rfs.report.palette import COLORS
@@ -299,14 +299,14 @@ def stored(name: str, columns: Mapping[str, tuple[str, float]]) -> Markdown:
 def spread_of(rows: Sequence[Mapping[str, str]], column: str, times: float = 100) -> str:
     """The mean over the rows, and their lowest and highest value."""
     values = [times * float(row[column]) for row in rows if row[column] != "nan"]
-    return spread(values) if values else "-"
+    return mean_and_range(values) if values else "-"
 
 
 def with_its_spread(lines: Sequence[Sequence[str]], seeds: int) -> Markdown:
     told = "Shares are in percent."
     if seeds > 1:
         told += f" Means of {seeds} seeds; in parentheses the lowest and the highest."
-    return Markdown("\n".join([*aligned(lines), "", told]))
+    return Markdown("\n".join([*align_table(lines), "", told]))
 
 
 def missing(name: str) -> Markdown:

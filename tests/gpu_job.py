@@ -87,8 +87,8 @@ def sampled_by_recordings(device: str) -> list:
     record = None if device == "cuda" else lambda step: step
     engine = replace(
         FAST,
-        decoder=lambda model, rows, steps: GraphDecoder(Decoder(model), record),
-        draw=lambda model, rows, steps, keeps: partial(GraphDraw(record), keeps=keeps),
+        make_decoder=lambda model, rows, steps: GraphDecoder(Decoder(model), record),
+        make_draw=lambda model, rows, steps, keeps: partial(GraphDraw(record), keeps=keeps),
     )
     return sampled(device, engine, top_p=0.9, top_k=30)
 

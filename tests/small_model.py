@@ -75,7 +75,7 @@ def drawn(model, max_new_tokens=40, engine=FAST, **options):
 
 
 # As on a GPU.
-IN_BURSTS = replace(PLAIN_ENGINE, batch=lambda model: BurstBatch)
+IN_BURSTS = replace(PLAIN_ENGINE, batch_class=lambda model: BurstBatch)
 
 
 def read_prompts(model, rows, seed=0, width=20):
@@ -90,7 +90,7 @@ def read_prompts(model, rows, seed=0, width=20):
 
 def several_steps(decode, cache, tokens, steps=5):
     """Logits (steps, B, V) of greedy steps from here."""
-    cache = cache.take(torch.arange(len(tokens)))
+    cache = cache.select_rows(torch.arange(len(tokens)))
     found = []
     for _ in range(steps):
         found.append(decode(tokens, cache=cache)[:, -1].clone())

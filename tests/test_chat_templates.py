@@ -6,12 +6,12 @@ import pytest
 import transformers
 from tokenizers import AddedToken, processors
 
-from reasoning_from_scratch.chat_templates import rendered
+from reasoning_from_scratch.chat_templates import render_conversation
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_tokenizer_only
-from reasoning_from_scratch.problems import Problem, problem_prompt, sent_prompt, with_prompt
+from reasoning_from_scratch.problems import Problem, describe_prompt, problem_prompt, with_prompt
 from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of, stops_of
+from reasoning_from_scratch.tokenizer import answer_stops, answer_text, stop_ids_of
 from rfs.commands import cli
 from tests.conftest import build_tokenizer
 
@@ -133,7 +133,7 @@ def test_a_folder_without_a_template_is_plain(tmp_path):
 )
 def test_a_template_that_cannot_be_used_is_one_line(template, reason):
     with pytest.raises(UserError, match=reason) as info:
-        rendered(template, [{"role": "user", "content": "Hi"}], {})
+        render_conversation(template, [{"role": "user", "content": "Hi"}], {})
     assert "\n" not in str(info.value) and "chat template cannot be used" in str(info.value)
 
 
@@ -164,7 +164,7 @@ def test_a_prompt_file_in_a_chat_template_or_alone(tmp_path):
     for kind in ("", "plain:", "chat:"):
         tokenizer = load_tokenizer_only(family_folder(tmp_path / f"m{len(sent)}", "qwen2"))
         prompt = problem_prompt(with_prompt(asked, f"{kind}{path}", tokenizer)[0])
-        sent[kind] = tokenizer.decode(tokenizer.encode(prompt)), sent_prompt(tokenizer, prompt)
+        sent[kind] = tokenizer.decode(tokenizer.encode(prompt)), describe_prompt(tokenizer, prompt)
     assert sent[""] == sent["plain:"]
     assert sent[""][0] == "Solve: 3 + 4" and "without a chat template" in sent[""][1]
     assert sent["chat:"][0].endswith(
@@ -196,8 +196,8 @@ def test_an_answer_ends_with_the_token_that_completes_the_stop_text(tmp_path, st
     before = stop_ids_of(tokenizer)
     tokenizer.end_answers_at(stop)
     assert stop_ids_of(tokenizer) == before  # what a saved model says ends its answers
-    ids, stops = tokenizer.encode(words, chat_wrapped=False), stops_of(tokenizer)
-    ends = [n for n in range(1, len(ids) + 1) if stops.end(ids[:n])]
+    ids, stops = tokenizer.encode(words, chat_wrapped=False), answer_stops(tokenizer)
+    ends = [n for n in range(1, len(ids) + 1) if stops.reached(ids[:n])]
     assert ends[0] == len(ids)
     assert answer_text(tokenizer, Rollout(response_ids=ids, finished=True)) == text
     assert answer_text(tokenizer, Rollout(response_ids=ids)) == words
@@ -205,7 +205,7 @@ def test_an_answer_ends_with_the_token_that_completes_the_stop_text(tmp_path, st
     assert answer_text(tokenizer, ended) == words
     # The same text earlier on was put there by a calculator or a partner, and ends nothing.
     later = tokenizer.encode(" and then", chat_wrapped=False)
-    assert not any(stops.end([*ids, *later[:n]]) for n in range(1, len(later) + 1))
+    assert not any(stops.reached([*ids, *later[:n]]) for n in range(1, len(later) + 1))
 
 
 def test_no_stop_text_is_refused_before_a_model_is_loaded(capsys):

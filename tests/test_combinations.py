@@ -23,7 +23,7 @@ from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import total_reward
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Sampling, generate
-from reasoning_from_scratch.trainer import chosen_groups, set_advantages, train_step
+from reasoning_from_scratch.trainer import select_training_groups, set_advantages, train_step
 from rfs.config import RunConfig
 from rfs.engine import FAST
 from rfs.run.options import configure, resolved
@@ -134,7 +134,7 @@ def sampled(config, dtype) -> list[Group]:
                 rollout.rewards, config.reward_parts, config.conditional_format
             )
         groups.append(Group(problem, rollouts))
-    groups = chosen_groups(groups, config)
+    groups = select_training_groups(groups, config)
     set_advantages(groups, config)
     return groups
 

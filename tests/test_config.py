@@ -13,8 +13,8 @@ from reasoning_from_scratch.config import (
     Optim,
     TrainConfig,
     check_numbers,
-    facts_of,
-    marked,
+    field_facts,
+    fields_marked,
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import AS_TRAINED, Needs
@@ -59,7 +59,7 @@ def test_every_field_has_a_sentence_of_help(part, sentences):
 
 
 def test_what_a_field_needs_is_another_or_a_property():
-    facts = [fact for facts in facts_of(RunConfig).values() for fact in facts]
+    facts = [fact for facts in field_facts(RunConfig).values() for fact in facts]
     needs = {fact.name for fact in facts if isinstance(fact, Needs)}
     assert len(needs) > 10 and all(hasattr(RunConfig, name) for name in needs)
 
@@ -69,7 +69,7 @@ def test_a_field_that_a_subclass_repeats_keeps_its_facts():
     class Longer(Drawing):
         max_new_tokens: int = 2048
 
-    assert marked(Longer, AS_TRAINED) == ["max_new_tokens"]
+    assert fields_marked(Longer, AS_TRAINED) == ["max_new_tokens"]
     with pytest.raises(UserError, match="^max_new_tokens is 0, but must be at least 1$"):
         check_numbers(Longer(max_new_tokens=0))
     check_numbers(TrainConfig(max_new_tokens=0), Loss)  # of a part only

@@ -10,7 +10,7 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.tensor_files import read_json
 from reasoning_from_scratch.logprobs import padded_logprobs
-from reasoning_from_scratch.optim.lora import merged
+from reasoning_from_scratch.optim.lora import merge_lora
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout
 from rfs.files.models import load_model_and_tokenizer
@@ -47,7 +47,7 @@ def test_lora_begins_as_the_model_and_merges_with_its_bias(model):
     assert torch.equal(with_lora(deepcopy(model), size=0)(ids), before)
     with_lora(model)
     assert (model(ids) - before).abs().max() > 0.01
-    torch.testing.assert_close(merged(model)(ids), model(ids), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(merge_lora(model)(ids), model(ids), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

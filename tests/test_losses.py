@@ -15,11 +15,11 @@ from reasoning_from_scratch.losses import (
     Loss,
     aggregate,
     discounted_sums,
-    importance_gap,
     kl_advantages,
     masked_importance_weights,
     off_policy_sequence_mask,
     policy_loss,
+    sampler_ratio,
     step_denominator,
     summarize,
     token_kl_advantages,
@@ -299,7 +299,7 @@ def test_gspos_weight_for_the_gap_belongs_to_the_whole_rollout():
 def test_a_sequences_weight_is_the_product_of_its_tokens_weights():
     """With the last token of the second answer not sampled, the first one's weight is left."""
     gap, mask = torch.tensor([[0.5, 0.2], [-0.3, 0.1]]), torch.tensor([[1, 1], [1, 0]])
-    found = importance_gap(Loss(importance_level="sequence"), gap, mask)
+    found = sampler_ratio(Loss(importance_level="sequence"), gap, mask)
     torch.testing.assert_close(found, torch.tensor([[0.7, 0.7], [-0.3, -0.3]]).exp())
 
 

@@ -8,7 +8,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem, problem_prompt, told_prompt
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Rollout, grader, told_rollouts
-from reasoning_from_scratch.trainer import prepared_update, sample_step, set_advantages, train_step
+from reasoning_from_scratch.trainer import prepare_update, sample_step, set_advantages, train_step
 from rfs.run.options import configure, resolved
 
 OPSD = RECIPES["opsd"].changes
@@ -59,7 +59,7 @@ def test_each_token_is_paid_for_being_likelier_to_the_one_who_was_told(world, tm
     policy, reference = policies(world, config)
     groups = sample_step(policy, world["problems"], config, 0, grader)
     set_advantages(groups, config)
-    rollouts, _ = prepared_update(policy, reference, groups, config)
+    rollouts, _ = prepare_update(policy, reference, groups, config)
     expected = policy.logprobs(told_rollouts(rollouts, policy.tokenizer))
     differs = False
     for rollout, told in zip(rollouts, expected, strict=True):

@@ -16,7 +16,7 @@ from reasoning_from_scratch.files.weights import save_model
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.policy import batch_loss
-from reasoning_from_scratch.problems import asked_of, remember_prompt
+from reasoning_from_scratch.problems import load_prompt_format, store_prompt_format
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout
 from reasoning_from_scratch.trainer import set_advantages, train_step
 
@@ -59,7 +59,7 @@ def test_a_gradient_is_used_up_by_its_step(policy):
 def test_a_call_that_failed_is_not_made_again(policy):
     """When memory runs out, those are whose gradients wait."""
     _, rollouts = rollouts_of(policy)
-    passes = policy.passes
+    passes = policy.accumulate_gradient
     outcomes = ["", UserError("too long"), "", torch.OutOfMemoryError(), "", ""]
 
     def made(*call):
@@ -68,12 +68,12 @@ def test_a_call_that_failed_is_not_made_again(policy):
             raise outcome
         return passes(*call)
 
-    policy.passes, policy.take_less = made, lambda: None
+    policy.accumulate_gradient, policy.use_less_memory = made, lambda: None
     policy.forward_backward(rollouts, CONFIG, denominator=12)
     with pytest.raises(UserError):
         policy.forward_backward(rollouts, CONFIG, denominator=12)
     policy.forward_backward(rollouts, CONFIG, denominator=12)
-    assert outcomes == [] and len(policy.since_update) == 2
+    assert outcomes == [] and len(policy.calls_since_update) == 2
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, UserError("another record")])
@@ -95,7 +95,7 @@ def test_a_call_that_is_interrupted_adds_nothing(policy, failure, earlier, monke
     assert not losses
     found = policy.optimizer.gradients()
     assert len(found) == len(expected) and same(found, expected)
-    assert len(policy.since_update) == earlier
+    assert len(policy.calls_since_update) == earlier
 
 
 def test_two_calls_give_the_gradient_of_one(policy):
@@ -182,7 +182,7 @@ def test_out_of_memory_while_sampling_means_fewer_rows_and_the_same_answers(poli
             raise torch.OutOfMemoryError
         return model
 
-    policy.engine = replace(PLAIN_ENGINE, decoder=decoder)
+    policy.engine = replace(PLAIN_ENGINE, make_decoder=decoder)
     found, _ = rollouts_of(policy)
     assert tried == [12, 6, 3] and "3 answers are sampled" in caplog.text
     for one, other in zip(found, expected, strict=True):
@@ -193,7 +193,7 @@ def test_out_of_memory_first_takes_back_what_sampling_keeps(policy, caplog):
     """Then the same is tried again, and nothing gets smaller."""
     _, rollouts = rollouts_of(policy)
     kept, tried = ["recordings"], []
-    policy.engine = replace(PLAIN_ENGINE, let_go=lambda: bool(kept and kept.pop()))
+    policy.engine = replace(PLAIN_ENGINE, free_memory=lambda: bool(kept and kept.pop()))
 
     def tight(model, batch, temperature):
         tried.append(len(batch))
@@ -204,7 +204,7 @@ def test_out_of_memory_first_takes_back_what_sampling_keeps(policy, caplog):
     policy.training_pass = tight
     policy.forward_backward(rollouts, CONFIG, denominator=12)
     assert "no longer kept" in caplog.text and "micro-batches" not in caplog.text
-    assert tried[0] == tried[1] and policy.most_tokens == float("inf")
+    assert tried[0] == tried[1] and policy.max_tokens == float("inf")
 
 
 def test_a_snapshot_stays_as_it_was(policy):
@@ -255,10 +255,10 @@ def test_the_gradient_of_some_calls_is_made_anew_without_the_others(policy):
     _, rollouts = rollouts_of(policy)
     policy.forward_backward(rollouts[:5], CONFIG, denominator=12)
     expected = [gradient.clone() for gradient in policy.optimizer.gradients()]
-    calls = list(policy.since_update)
+    calls = list(policy.calls_since_update)
     policy.forward_backward(rollouts[5:], CONFIG, denominator=float("nan"))
-    policy.redo(calls)
-    assert len(policy.since_update) == 1
+    policy.recompute_gradient(calls)
+    assert len(policy.calls_since_update) == 1
     for one, other in zip(policy.optimizer.gradients(), expected, strict=True):
         assert torch.equal(one, other)
 
@@ -379,8 +379,8 @@ def test_a_home_folder_is_found_when_saving_as_when_loading(tmp_path, monkeypatc
 
 def test_a_folder_keeps_nothing_of_the_model_that_was_in_it(tmp_path):
     first = Policy.load("tiny", device="cpu")
-    remember_prompt(first.tokenizer, "question", load_problems("tiny", limit=1))
+    store_prompt_format(first.tokenizer, "question", load_problems("tiny", limit=1))
     first.save(tmp_path)
-    assert asked_of(tmp_path) is not None
+    assert load_prompt_format(tmp_path) is not None
     Policy.load("tiny", device="cpu").save(tmp_path)
-    assert asked_of(tmp_path) is None
+    assert load_prompt_format(tmp_path) is None

@@ -6,17 +6,17 @@ import pytest
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import (
-    PLACE,
+    PLACEHOLDER,
     PROMPT_FILE,
-    Asked,
     Problem,
-    asked_by,
+    PromptFormat,
+    add_few_shot_examples,
     few_shot_prefix,
     problem_prompt,
-    prompt_file,
-    remember_prompt,
+    prompt_format_of,
+    read_prompt_file,
     render_prompt,
-    show_examples,
+    store_prompt_format,
 )
 
 EXACT = (
@@ -44,12 +44,12 @@ def test_examples_come_first_and_end_with_a_box():
 
 def test_examples_of_a_run_are_shown_and_not_trained_on():
     problems = [Problem(str(i), f"{i}+1?", str(i + 1)) for i in range(4)]
-    train, test = show_examples(2, problems, [Problem("t", "5+5?", "10")])
+    train, test = add_few_shot_examples(2, problems, [Problem("t", "5+5?", "10")])
     assert [p.id for p in train] == ["2", "3"] and [p.id for p in test] == ["t"]
     assert problem_prompt(test[0]) == few_shot_prefix(problems[:2]) + render_prompt("5+5?")
     assert problem_prompt(problems[0]) == render_prompt("0+1?")
     with pytest.raises(UserError, match="--few-shot 4"):
-        show_examples(4, problems, [])
+        add_few_shot_examples(4, problems, [])
 
 
 def test_examples_do_not_go_before_a_prompt_of_its_own():
@@ -57,13 +57,13 @@ def test_examples_do_not_go_before_a_prompt_of_its_own():
     own = Problem("own", "5 + 5?", "10", prompt="Compute 5 + 5:")
     for train, test in (([*problems, own], []), (problems, [own])):
         with pytest.raises(UserError, match="omit --few-shot"):
-            show_examples(2, train, test)
+            add_few_shot_examples(2, train, test)
 
 
 def test_a_prompt_file_of_windows(tmp_path):
     path = tmp_path / "p.txt"
     path.write_bytes(b"\xef\xbb\xbfQ: {problem}\nA:\n")
-    assert prompt_file(str(path)) == Asked("Q: {problem}\nA:")
+    assert read_prompt_file(str(path)) == PromptFormat("Q: {problem}\nA:")
 
 
 def own(question, prompt):
@@ -73,8 +73,8 @@ def own(question, prompt):
 @pytest.mark.parametrize(
     "problems, prompt",
     [
-        ([Problem("1", "2 + 2", "4")], render_prompt(PLACE)),
-        ([own("2 + 2", "2 + 2 =\n"), own("1 + 3", "1 + 3 =\n")], f"{PLACE} =\n"),
+        ([Problem("1", "2 + 2", "4")], render_prompt(PLACEHOLDER)),
+        ([own("2 + 2", "2 + 2 =\n"), own("1 + 3", "1 + 3 =\n")], f"{PLACEHOLDER} =\n"),
         ([own("2 + 2", "2 + 2 ="), own("1 + 3", "Add: 1 + 3")], None),
         ([own("2 + 2", "2 + 2 ="), Problem("1", "1 + 3", "4")], None),
         ([own("2 + 2", "What is two and two?")], None),
@@ -82,8 +82,8 @@ def own(question, prompt):
     ids=["book", "own", "several", "some", "another question"],
 )
 def test_the_prompt_that_goes_with_a_model_is_the_one_it_was_asked_with(problems, prompt):
-    before = Asked("of the model it began with: {problem}").to_json()
+    before = PromptFormat("of the model it began with: {problem}").to_json()
     tokenizer = SimpleNamespace(files={PROMPT_FILE: before}, apply_chat_template=False)
-    remember_prompt(tokenizer, None, problems)
-    asked = asked_by(tokenizer)
+    store_prompt_format(tokenizer, None, problems)
+    asked = prompt_format_of(tokenizer)
     assert (asked and asked.prompt) == prompt

@@ -89,7 +89,7 @@ class Batch:
         count = self.rng.randint(1, 6)
         chosen = [self.rng.randrange(len(self.rows)) for _ in range(count)]
         before = [keys.clone() for keys, _ in self.cache.get_all()]
-        old, self.cache = self.cache, self.cache.take(torch.tensor(chosen))
+        old, self.cache = self.cache, self.cache.select_rows(torch.tensor(chosen))
         self.rows = [list(self.rows[row]) for row in chosen]
         self.decode()
         assert all(torch.equal(k, kept) for (k, _), kept in zip(old.get_all(), before, strict=True))
@@ -101,18 +101,18 @@ class Batch:
         other.model, other.rng, other.cache = self.model, self.rng, new_cache()
         other.rows = [[] for _ in places]
         other.pieces(lowest=1)
-        self.cache.put(torch.tensor(places), other.cache)
+        self.cache.write_rows(torch.tensor(places), other.cache)
         for place, row in zip(places, other.rows, strict=True):
             self.rows[place] = row
 
     def shrink(self):
         count = self.rng.randint(1, len(self.rows))
-        self.cache.shrink(count)
+        self.cache.keep_first_rows(count)
         self.rows = self.rows[:count]
         self.decode()
 
-    def forget_last(self):
-        self.cache.forget_last()
+    def drop_last_token(self):
+        self.cache.drop_last_token()
         last = [row.pop() for row in self.rows]
         self.feed([[token] for token in last], "left")
 
@@ -124,7 +124,7 @@ def test_any_sequence_of_operations_equals_one_by_one(model, seed, max_length):
     rng = random.Random(seed)
     batch = Batch(model, rng, max_length)
     operations = [batch.decode, batch.pieces, batch.even_pieces, batch.take, batch.put]
-    operations += [batch.shrink, batch.forget_last]
+    operations += [batch.shrink, batch.drop_last_token]
     for _ in range(12):
         if max(map(len, batch.rows)) < 100:
             rng.choice(operations)()

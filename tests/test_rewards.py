@@ -11,7 +11,7 @@ from reasoning_from_scratch.rewards import (
     box_format,
     conditional_parts,
     correctness,
-    form_parts,
+    format_parts,
     overlong_penalty,
     parse_weights,
     think_format,
@@ -146,7 +146,7 @@ def test_conditional_form_is_not_paid_for_nothing():
 def test_correct_and_format_are_always_measured():
     assert set(score_parts("", "60", True)) == {"correct", "format"}
     asked = ("correct", "wrong", "think", "unformatted")
-    named = {"correct": 0.0, "wrong": 1.0} | form_parts("", True, [S, A, E, A], asked)
+    named = {"correct": 0.0, "wrong": 1.0} | format_parts("", True, [S, A, E, A], asked)
     assert set(named) == set(PARTS) and named["think"] == 1.0
     assert score_parts("", "60", True, correct=1.0, wrong=-1.0)["wrong"] == 1.0
     assert conditional_parts(named)["wrong"] == 1.0, "not a part about format"

@@ -16,15 +16,15 @@ from reasoning_from_scratch.rollouts import (
     ACTIVE_SAMPLING_ROUNDS,
     Group,
     Rollout,
+    count_tokens,
     make_batch,
     micro_batches,
     problem_index,
     reward_groups,
     sample_groups,
     step_problems,
-    tokens_of,
 )
-from reasoning_from_scratch.trainer import chosen_groups, on_policy_rollouts
+from reasoning_from_scratch.trainer import on_policy_rollouts, select_training_groups
 from rfs.config import replaced
 from rfs.run.options import configure, resolved
 
@@ -93,10 +93,10 @@ def test_where_a_prompt_is_stored_once_it_takes_room_once():
     assert len(micro_batches(lengths, 700)) == 5  # at most three rows in each
     parts = micro_batches(lengths, 700, prompts=prompts)
     assert parts == [[3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8]]
-    assert tokens_of(lengths, parts[0], prompts) == 2 * 50 + 3 * (10 + 20 + 30 + 40)
+    assert count_tokens(lengths, parts[0], prompts) == 2 * 50 + 3 * (10 + 20 + 30 + 40)
     smaller = micro_batches(lengths, 150, prompts=prompts)  # less than a prompt
     assert sorted(row for part in smaller for row in part) == list(range(12))
-    assert len(smaller) > 1 and all(tokens_of(lengths, p, prompts) <= 150 for p in smaller)
+    assert len(smaller) > 1 and all(count_tokens(lengths, p, prompts) <= 150 for p in smaller)
     assert max(map(len, smaller)) > 3
     short = [prompt[-50:] for prompt in prompts]  # not worth another order
     assert micro_batches(lengths, 700, prompts=short) == micro_batches(lengths, 700)
@@ -219,7 +219,7 @@ def test_active_sampling_looks_at_correctness_alone(world, tmp_path):
     policy, wrong = LocalPolicy(world["model"], tokenizer=world["tokenizer"]), {"correct": 0.0}
     (groups,) = on_policy_rollouts(policy, world["problems"], config, 0, lambda *_: wrong)
     assert len(groups) == ACTIVE_SAMPLING_ROUNDS * 2 and not all(g.uniform for g in groups)
-    assert chosen_groups(groups, config) == []
+    assert select_training_groups(groups, config) == []
 
 
 def test_right_is_plus_one_and_wrong_minus_one_in_dapo():

@@ -431,7 +431,7 @@ def test_what_is_raised_around_a_step_ends_the_sampling():
             raise InterruptedError
         yield
 
-    engine = SamplingEngine(around_step=third_time_unlucky)
+    engine = SamplingEngine(step_context=third_time_unlucky)
     with pytest.raises(InterruptedError):
         draw(PROMPTS, 4, stop_ids=set(), engine=engine)
     assert steps == [0, 1, 2]

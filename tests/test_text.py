@@ -5,17 +5,17 @@ import math
 import torch
 
 from reasoning_from_scratch.text import (
-    as_lines,
-    finite,
     json_line,
+    json_lines,
     one_line,
     percent,
     percent_error,
     percent_range,
     points,
+    read_json_object,
     read_lines,
-    read_values,
-    scan_lines,
+    replace_nonfinite,
+    scan_json_lines,
     shorten,
     visible,
 )
@@ -44,23 +44,26 @@ def test_a_long_text_keeps_its_beginning_and_its_end():
 def test_json_has_no_nan_and_no_half_of_a_pair():
     row = {"a": math.nan, "b": [1, torch.tensor(2.5)], 3: "\ud800"}
     assert json_line(row) == '{"a": null, "b": [1, 2.5], "3": "\\ufffd"}'
-    assert finite({"x": math.inf, "y": 1.5, "z": None}) == ({"x": None, "y": 1.5, "z": None}, ["x"])
+    assert replace_nonfinite({"x": math.inf, "y": 1.5, "z": None}) == (
+        {"x": None, "y": 1.5, "z": None},
+        ["x"],
+    )
 
 
 def test_lines_that_are_torn_are_left_out_and_named(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text(as_lines([{"step": 0}, {"step": 1}]) + '[1]\n\n{"step": 2}\n{"st')
-    rows, bad = scan_lines(path)
+    path.write_text(json_lines([{"step": 0}, {"step": 1}]) + '[1]\n\n{"step": 2}\n{"st')
+    rows, bad = scan_json_lines(path)
     assert rows == read_lines(path) == [{"step": 0}, {"step": 1}, {"step": 2}]
     assert bad == [3, 6]
-    assert scan_lines(path, wanted={0})[0] == [{"step": 0}]
-    assert scan_lines(tmp_path / "nowhere.jsonl") == ([], [])
+    assert scan_json_lines(path, wanted={0})[0] == [{"step": 0}]
+    assert scan_json_lines(tmp_path / "nowhere.jsonl") == ([], [])
 
 
 def test_values(tmp_path):
     path = tmp_path / "values.json"
-    assert read_values(path) == {}
+    assert read_json_object(path) == {}
     path.write_text("[1, 2]")
-    assert read_values(path) == {}
+    assert read_json_object(path) == {}
     path.write_text('{"a": [{"b": 1}]}')
-    assert read_values(path) == {"a": [{"b": 1}]}
+    assert read_json_object(path) == {"a": [{"b": 1}]}

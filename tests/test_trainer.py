@@ -25,8 +25,8 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
 from reasoning_from_scratch.trainer import (
-    chosen_groups,
-    prepared_update,
+    prepare_update,
+    select_training_groups,
     set_advantages,
     step_learning_rate,
     train_step,
@@ -57,7 +57,7 @@ def gradients(model) -> torch.Tensor:
 
 def add_gradient(policy, groups, config, reference=None) -> list:
     """Of one update of all groups; the micro-batches' sums."""
-    rollouts, denominator = prepared_update(policy, reference, groups, config)
+    rollouts, denominator = prepare_update(policy, reference, groups, config)
     return policy.forward_backward(rollouts, config, denominator)
 
 
@@ -92,7 +92,7 @@ def test_dropping_uniform_groups_changes_nothing_but_the_time(world, tmp_path, k
     for drop in (True, False):
         asked, model = replaced(config, drop_uniform_groups=drop), toy_model()
         policy = toy_policy(model, asked)
-        rollouts, denominator = prepared_update(policy, reference, groups, asked)
+        rollouts, denominator = prepare_update(policy, reference, groups, asked)
         assert len(rollouts) == 8 * (live if drop and kl == "none" else len(groups))
         policy.forward_backward(rollouts, asked, denominator)
         found.append(gradients(model))
@@ -123,7 +123,7 @@ def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world,
     asked = replaced(config, drop_uniform_groups=False)
     policy = toy_policy(model, asked)
     optimizer = policy.optimizer
-    rollouts, denominator = prepared_update(policy, None, groups, asked)
+    rollouts, denominator = prepare_update(policy, None, groups, asked)
     exact = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
     for rollout in rollouts:
         optimizer.zero_grad()
@@ -298,7 +298,7 @@ def test_the_kl_term_is_let_go(schedule, left, world, tmp_path):
 def test_active_sampling_trains_on_the_first_live_groups(world, tmp_path):
     config = resolved(toy_config(tmp_path, active_sampling=True, problems_per_step=3))
     groups = sampled(world, config)
-    chosen = chosen_groups(groups, config)
+    chosen = select_training_groups(groups, config)
     assert len(chosen) == 3 and all(group.live for group in chosen)
     assert [groups.index(group) for group in chosen] == sorted(map(groups.index, chosen))
 
@@ -310,7 +310,7 @@ def test_the_rollouts_that_are_kept_are_the_group(world, tmp_path):
     groups = sampled(world, config)
     for rollout in (rollout for group in groups for rollout in group.rollouts):
         rollout.advantage = 0.0
-    kept = chosen_groups(groups, config)
+    kept = select_training_groups(groups, config)
     assert [len(group.rollouts) for group in kept] == [4] * len(groups)
     assert [group.uniform for group in kept] == [group.uniform for group in groups]
     for of_all, group in zip(groups, kept, strict=True):
@@ -322,7 +322,7 @@ def test_the_rollouts_that_are_kept_are_the_group(world, tmp_path):
     plain = replace(config, train_rollouts=0)
     found = []
     for asked, of in ((config, groups), (plain, smaller)):
-        chosen, model = chosen_groups(of, asked), toy_model()
+        chosen, model = select_training_groups(of, asked), toy_model()
         set_advantages(chosen, asked)
         add_gradient(toy_policy(model, asked), chosen, asked)
         found.append(gradients(model))
@@ -434,7 +434,7 @@ def test_a_step_of_ones_own_loop_trains_on_what_a_run_would(world, tmp_path, cha
     config = resolved(toy_config(tmp_path, aggregate="token", problems_per_step=3, **changes))
     groups = sampled(world, config)
     updated = []
-    for given in (groups, chosen_groups(groups, config)):
+    for given in (groups, select_training_groups(groups, config)):
         model = toy_model()
         train_step(toy_policy(model, config), given, config, 1e-2)
         updated.append(torch.cat([weight.detach().flatten() for weight in model.parameters()]))

@@ -44,17 +44,17 @@ class BurstBatch(RunningBatch):
     def __init__(self, model, prompts, waiting: list[Row], sampling, stop_ids, engine) -> None:
         super().__init__(model, prompts, waiting, sampling, stop_ids, engine)
         # A partner hears each token before the next is drawn.
-        self.steps_per_look = 8 if engine.partner is None else 1
+        self.steps_per_look = 8 if engine.make_partner is None else 1
         # Rows without a rollout stay until at most this share of all rows has one. A GPU is as fast
         # with 40 rows as with 64, and moving rows together takes some 150 operations.
         self.closes_gaps_at = 0.5
         self.ahead: Burst | None = None  # drawn for these rows, but not looked at yet
 
-    def _index(self, numbers: list) -> Tensor:
+    def _tensor(self, numbers: list) -> Tensor:
         pinned = self.device.type == "cuda"  # so that Python does not wait for the copy
         return torch.tensor(numbers, pin_memory=pinned).to(self.device, non_blocking=pinned)
 
-    def take_step(self) -> list[Row]:
+    def decode_step(self) -> list[Row]:
         """Draw some tokens for each row. Returns the rows whose rollouts ended."""
         burst = self.ahead or self.decode()
         self.ahead = self.decode(len(burst.draws)) if self._may_go_ahead(burst) else None
@@ -62,13 +62,13 @@ class BurstBatch(RunningBatch):
         if self.ahead and self._gaps_count():
             ended += self.record_all(self.ahead)
             self.ahead = None
-        self._read_what_was_said()
+        self._read_replies()
         return ended
 
     def _may_go_ahead(self, burst: Burst) -> bool:
         """Whether the GPU gets its next steps before we look at `burst`: not if rows will be
         refilled after it, and not if looking at it would wait for those steps, too."""
-        if self.steps_per_look == 1 or self.keeps or self.waiting:
+        if self.steps_per_look == 1 or self.keep_mask or self.waiting:
             return False
         return min(row.room for row in self.rows if row) > len(burst.draws)
 
@@ -79,7 +79,7 @@ class BurstBatch(RunningBatch):
         places = self.positions + torch.arange(count, device=self.device)  # (B, count)
         u = uniform_at(self.keys, places)
         if None in self.rows:
-            u = u * self._index([[row is not None] for row in self.rows])  # 0: no rollout there
+            u = u * self._tensor([[row is not None] for row in self.rows])  # 0: no rollout there
         self.positions = self.positions + count
         return Burst.of([self.draw_next(u[:, i]) for i in range(count)])
 
@@ -114,4 +114,4 @@ class BurstBatch(RunningBatch):
         """Reset these rows to length 0: else they would outgrow the limit of a row."""
         unseen = len(self.ahead.draws) if self.ahead else 0
         longest = max(row.tokens_read for row in self.rows if row)
-        self.cache.empty(self._index(free), longest + unseen)
+        self.cache.clear_rows(self._tensor(free), longest + unseen)

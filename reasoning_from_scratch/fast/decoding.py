@@ -226,7 +226,7 @@ class PromptPlan(NamedTuple):
 
 def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> PromptPlan:
     """The plan for prompts that continue what the cache already holds for each row."""
-    cache.open(len(attention_mask), attention_mask.device)
+    cache.start_rows(len(attention_mask), attention_mask.device)
     row, column = attention_mask.bool().nonzero(as_tuple=True)
     count = attention_mask.long().cumsum(dim=1)  # (B, T) real tokens up to each
     positions = cache.lengths[:, None] + (count - 1).clamp(min=0)  # (B, T)
@@ -540,7 +540,7 @@ class CompiledDecoder(Decoder):
         logits = torch.empty(len(in_idx), 1, self.weights.vocab, dtype=dtype)
         tensors = (in_idx.contiguous(), positions, cos, sin, logits)
         pointers = [tensor.data_ptr() for tensor in tensors]
-        capacity, shared = cache.keys[0].shape[2], cache.shared // 16 * 16  # whole tiles
+        capacity, shared = cache.keys[0].shape[2], cache.shared_slots // 16 * 16  # whole tiles
         step = Step(len(in_idx), capacity, torch.get_num_threads(), shared, *pointers)
         if self.library.decode(ctypes.byref(self.weights), ctypes.byref(step)):
             raise MemoryError("decode.c found no memory for a decoding step")

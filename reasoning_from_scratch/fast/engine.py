@@ -17,12 +17,12 @@ from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
 from reasoning_from_scratch.stops import Stops
 
 FAST = SamplingEngine(
-    decoder=decoder_for,
-    int8_decoder=int8_decoder_for,
+    make_decoder=decoder_for,
+    make_int8_decoder=int8_decoder_for,
     cut=fast_cut,
-    draw=draw_for,
-    around_step=decoding_threads,
-    batch=batch_for,
+    make_draw=draw_for,
+    step_context=decoding_threads,
+    batch_class=batch_for,
 )
 
 

@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from reasoning_from_scratch.fast.memory import mind_memory
 from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_own_backward
 from reasoning_from_scratch.fast.neighbors import mind_neighbors
-from reasoning_from_scratch.logprobs import Kept, kept_of
+from reasoning_from_scratch.logprobs import Kept, batch_kept
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
 
@@ -66,7 +66,7 @@ def packed_logprobs(
         model.out_head.weight,
         packed.targets,
         temperature,
-        kept_of(batch) if batch.kept else None,
+        batch_kept(batch) if batch.kept else None,
         work=work or PLAIN_WORK,
     )  # (U,)
     logprobs = F.embedding(packed.which, once[:, None])[:, 0]  # (M,)
@@ -155,7 +155,7 @@ class Packed(NamedTuple):
 def pack(batch: Batch) -> Packed:
     """Every shared beginning is stored once: a token and the packed one before it identify it. An
     answer's last token is omitted: it predicts nothing. Nothing is read back from a GPU."""
-    device, batch = batch.token_ids.device, batch.here or batch
+    device, batch = batch.token_ids.device, batch.cpu_copy or batch
     ids: list[int] = []
     positions: list[int] = []
     after: dict[tuple[int, int], int] = {}  # (packed token before, token) -> packed token

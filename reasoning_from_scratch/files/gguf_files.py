@@ -290,7 +290,7 @@ def gguf_config(fields: Fields, state: Mapping[str, Tensor], angles: np.ndarray 
 def llama_3_scaling(cfg: Mapping, angles: np.ndarray, fields: Fields) -> dict:
     """GGUF has only the result of Llama 3's rule, a number per pair of features. All Llama 3
     models have the same limits, so the rule can be recovered, and checked against the numbers."""
-    from reasoning_from_scratch.qwen3 import stretched
+    from reasoning_from_scratch.qwen3 import stretch_context
 
     scaling = {
         "factor": round(float(angles.max()), 3),
@@ -300,7 +300,7 @@ def llama_3_scaling(cfg: Mapping, angles: np.ndarray, fields: Fields) -> dict:
     }
     exponents = torch.arange(0, cfg["head_dim"], 2).float() / cfg["head_dim"]
     slowness = cfg["rope_base"] ** exponents
-    expected = stretched(slowness, **scaling) / slowness
+    expected = stretch_context(slowness, **scaling) / slowness
     found = torch.from_numpy(angles)
     if found.shape != expected.shape or not torch.allclose(found, expected, rtol=1e-3):
         raise UserError(f"{fields.path}: its {ANGLES} are not those of a Llama 3 model")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.text import expanded, read_values
+from reasoning_from_scratch.text import expand_home, read_json_object
 
 SHIPPED = (
     "tiny-base", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer",
@@ -50,7 +50,7 @@ def shipped_folder(name: str) -> Path:
 def folder_named(model: str | Path) -> Path:
     """The folder of what was trained here: LoRA that is shipped, or a path."""
     name = str(model)
-    return shipped_folder(name) if name in SHIPPED_LORA else expanded(model)
+    return shipped_folder(name) if name in SHIPPED_LORA else expand_home(model)
 
 
 def base_of(model: str | Path) -> str | None:
@@ -58,13 +58,13 @@ def base_of(model: str | Path) -> str | None:
     config = folder_named(model) / ADAPTER_CONFIG
     if (is_name(model) and str(model) not in SHIPPED_LORA) or not config.is_file():
         return None
-    base = read_values(config).get("base_model_name_or_path")
+    base = read_json_object(config).get("base_model_name_or_path")
     if not isinstance(base, str) or not is_there(base):
         raise UserError(
             f"{model} is LoRA for the model {base}, which is not here: put it back, or set "
             f"base_model_name_or_path in {config} to its new place"
         )
-    if (expanded(base) / ADAPTER_CONFIG).is_file():
+    if (expand_home(base) / ADAPTER_CONFIG).is_file():
         raise UserError(
             f"{model} is LoRA for {base}, itself LoRA: run `rfs export {base} --out FOLDER` and "
             f"set base_model_name_or_path in {config} to that folder"
@@ -73,7 +73,7 @@ def base_of(model: str | Path) -> str | None:
 
 
 def is_there(name: str | Path) -> bool:
-    return is_name(name) or expanded(name).exists()
+    return is_name(name) or expand_home(name).exists()
 
 
 def check_model_name(name: str | Path, known: Sequence[str] = KNOWN) -> None:

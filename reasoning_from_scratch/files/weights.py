@@ -36,9 +36,9 @@ from reasoning_from_scratch.files.tensor_files import (
     to_hf_names,
     to_our_names,
 )
-from reasoning_from_scratch.problems import PROMPT_FILE, asked_of
+from reasoning_from_scratch.problems import PROMPT_FILE, load_prompt_format
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.text import expanded
+from reasoning_from_scratch.text import expand_home
 from reasoning_from_scratch.tokenizer import (
     END_OF_TURN,
     ModelTokenizer,
@@ -222,7 +222,7 @@ def load_model_and_tokenizer(
         )
         folder = folder_named(which_model)
         add_adapter(model, folder, base)
-        if asked := asked_of(folder):
+        if asked := load_prompt_format(folder):
             tokenizer.files[PROMPT_FILE] = asked.to_json()
         return model, tokenizer
     exact = dtype not in (None, torch.bfloat16)  # perhaps float32: only the model's size tells
@@ -277,7 +277,7 @@ def _weights_path(which_model: str | Path, local_dir: str | Path, exact: bool = 
         return converted_gguf(qwen(name))
     if is_hub_name(name) and not Path(name).exists():
         return hub_model(name)
-    path = expanded(name)
+    path = expand_home(name)
     check_model_name(path)
     if path.suffix == ".gguf" and path.is_file():
         return converted_gguf(path, torch.float32 if exact else torch.bfloat16)
@@ -351,7 +351,7 @@ def _folder_tokenizer(folder: Path) -> ModelTokenizer:
         tokenizer.eos_token_id = (named or listed)[0]
         tokenizer.other_stop_ids = frozenset(listed) - {tokenizer.eos_token_id}
     if not isinstance(tokenizer, Qwen3Tokenizer):
-        tokenizer.use_chat_template(tokenizer.ends_turns())
+        tokenizer.use_chat_template(tokenizer.template_ends_turns())
         return tokenizer
     tokenizer = _with_prompts_as_trained(tokenizer)
     templates = (tokenizer.files.get(n, b"") for n in (TOKENIZER_CONFIG, "chat_template.jinja"))
@@ -452,7 +452,7 @@ def _plain_state(model: Qwen3Model) -> dict[str, Tensor]:
 
 
 # The same strings as Qwen3Tokenizer.wrap_chat, in the template language of transformers. As in
-# past_turn, an answer that is not the last message loses its thinking.
+# render_past_turn, an answer that is not the last message loses its thinking.
 MAY_THINK = "enable_thinking is defined and not enable_thinking"
 THINKS_IF_TOLD = "enable_thinking is not defined or not enable_thinking"
 CHAT_TEMPLATE = (

@@ -1,7 +1,7 @@
 """LoRA: train W + (alpha / rank) B A by its small B and A, and leave W alone (Hu et al. 2021).
 
-A (rank x inputs) chooses which directions of the input are heard, B (outputs x rank) what they
-add. B begins at zero, so the model begins as it was. Applied to the seven matrices of each
+A (rank x inputs) chooses which directions of the input are read, B (outputs x rank) what they
+add. B begins at zero, so the model begins unchanged. Applied to the seven matrices of each
 block; optimizer state and saves shrink with the rank.
 """
 
@@ -36,11 +36,11 @@ class LoRALinear(nn.Module):
         self.lora_B = nn.Parameter(self.weight.new_zeros(outputs, rank))  # (outputs, rank)
 
     def forward(self, x: Tensor) -> Tensor:
-        # Scaled while it is narrow, and added by the second product: what has as many numbers as
-        # the output is written once.
-        low = F.linear(x, self.lora_A) * (self.alpha / self.rank)  # (..., rank)
+        # Scaled while it has few numbers, and added by the second product: a tensor as large as
+        # the output is written only once.
+        low_rank = F.linear(x, self.lora_A) * (self.alpha / self.rank)  # (..., rank)
         out = F.linear(x, self.weight, self.bias)
-        return torch.addmm(out.flatten(0, -2), low.flatten(0, -2), self.lora_B.T).view_as(out)
+        return torch.addmm(out.flatten(0, -2), low_rank.flatten(0, -2), self.lora_B.T).view_as(out)
 
     def merged_weight(self) -> Tensor:
         """W + (alpha / rank) B A, added up in float32."""
@@ -57,7 +57,7 @@ def add_lora(
     """Freeze the model and put LoRA on every matrix of its blocks, or on those of attention (att)
     or of the feed-forward layers (ff) alone."""
     if lora_layers(model):
-        raise UserError("this model has LoRA already; go on from merged(model)")
+        raise UserError("this model has LoRA already; go on from merge_lora(model)")
     generator = torch.Generator().manual_seed(seed)
     model.requires_grad_(False)
     for block in model.trf_blocks:
@@ -92,7 +92,7 @@ def load_lora(model: nn.Module, state: dict[str, Tensor]) -> None:
 
 
 @torch.no_grad()
-def merged(model: Qwen3Model) -> Qwen3Model:
+def merge_lora(model: Qwen3Model) -> Qwen3Model:
     """A plain model that computes the same; what it has in common with `model` is shared."""
     layers = lora_layers(model)
     state = {
@@ -115,8 +115,8 @@ def save_peft(model: Qwen3Model, folder: str | Path, base_model: str) -> Path:
     first = next(iter(layers.values()))
     tensors = {}
     for name, layer in layers.items():
-        (theirs,) = to_hf_names({f"{name}.weight": layer.weight})
-        path = PREFIX + theirs.removesuffix(".weight")
+        (hf_name,) = to_hf_names({f"{name}.weight": layer.weight})
+        path = PREFIX + hf_name.removesuffix(".weight")
         tensors[f"{path}.lora_A.weight"] = layer.lora_A.detach().cpu()
         tensors[f"{path}.lora_B.weight"] = layer.lora_B.detach().cpu()
     save_state(tensors, Path(folder) / ADAPTER_WEIGHTS)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from reasoning_from_scratch.config import Optim
-from reasoning_from_scratch.optim.adamw import AdamW, Part, Trainable, kind_of
+from reasoning_from_scratch.optim.adamw import AdamW, Part, Trainable, parameter_kind
 
 # A quintic that drives singular values towards 1 in few rounds, at the price of leaving them
 # anywhere between 0.7 and 1.2 (Jordan's coefficients).
@@ -52,25 +52,29 @@ class MuonAdamW(AdamW):
         self.rates = {"matrix": matrix_lr, "embedding": embedding_lr, "head": unembedding_lr}
 
     @classmethod
-    def of(cls, model: Trainable, config: Optim, seed: int = 0, **others) -> "AdamW":
+    def from_config(cls, model: Trainable, config: Optim, seed: int = 0, **others) -> "AdamW":
         names = ("matrix_lr", "embedding_lr", "unembedding_lr")
         rates = {name: getattr(config, name) for name in names}
-        return super().of(model, config, seed, **rates, **others)
+        return super().from_config(model, config, seed, **rates, **others)
 
     def new_state(self) -> dict[str, Tensor]:
         state = super().new_state()
-        for name, parameter in self.named:
-            if kind_of(name, parameter) == "matrix":  # only a running mean, always in float32
+        for name, parameter in self.named_parameters:
+            if (
+                parameter_kind(name, parameter) == "matrix"
+            ):  # only a running mean, always in float32
                 state[f"{name}.mean"] = torch.zeros_like(parameter, dtype=torch.float32)
                 del state[f"{name}.square"]
         return state
 
     def _slices(self, name: str, parameter: Tensor) -> list[slice]:
-        if kind_of(name, parameter) == "matrix":  # no part of it can be made orthogonal alone
+        if (
+            parameter_kind(name, parameter) == "matrix"
+        ):  # no part of it can be made orthogonal alone
             return [slice(0, len(parameter))]
         return super()._slices(name, parameter)
 
-    def _rate(self, kind: str, weight: Tensor) -> float:
+    def _lr_factor(self, kind: str, weight: Tensor) -> float:
         """What `lr` is multiplied by. An orthogonal update has the root mean square
         1 / sqrt(inputs), and AdamW's first update is +lr or -lr in each weight: 1, times lr."""
         rate = self.rates[kind]
@@ -78,19 +82,19 @@ class MuonAdamW(AdamW):
             return rate
         return weight.shape[1] ** 0.5 if kind == "matrix" else 1.0
 
-    def _updated(
+    def _new_weights(
         self, parts: list[Part], weights: list[Tensor], grads: list[Tensor], lr: float
     ) -> list[Tensor]:
-        """One by one: each kind has a rate of its own, and matrices an update of their own."""
+        """One by one: each kind has its own learning rate, and matrices their own update."""
         new: list[Tensor] = []
         for part, weight, grad in zip(parts, weights, grads, strict=True):
-            kind = kind_of(part.name, weight)
-            rate = lr * self._rate(kind, weight)
+            kind = parameter_kind(part.name, weight)
+            rate = lr * self._lr_factor(kind, weight)
             if kind == "matrix":
-                kept = weight * (1 - lr * self.weight_decay) if self.weight_decay else weight
-                new.append(moved_by_momentum(kept, part.mean, grad, rate))
+                decayed = weight * (1 - lr * self.weight_decay) if self.weight_decay else weight
+                new.append(muon_update(decayed, part.mean, grad, rate))
             else:
-                new += super()._updated([part], [weight], [grad], rate)
+                new += super()._new_weights([part], [weight], [grad], rate)
         return new
 
 
@@ -100,8 +104,8 @@ OPTIMIZERS: dict[str, type[AdamW]] = {
 }  # by their names in a configuration
 
 
-def moved_by_momentum(weight: Tensor, mean: Tensor, grad: Tensor, lr: float) -> Tensor:
-    """The new matrix; the running mean takes the gradient in."""
+def muon_update(weight: Tensor, mean: Tensor, grad: Tensor, lr: float) -> Tensor:
+    """The new matrix; the gradient also enters the running mean, in place."""
     mean.lerp_(grad, 1 - MOMENTUM)
     update = orthogonalize(grad.lerp(mean, MOMENTUM))
     # A tall matrix maps few inputs to many outputs: the same change per output.

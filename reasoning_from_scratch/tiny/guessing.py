@@ -5,12 +5,12 @@ import random
 from reasoning_from_scratch.problems import Problem
 
 MOST = 64  # the game of the set "guess"
-# A turn of it: a number and its end. An answer: all turns and replies of a long game.
+# A turn is a number and the end of the turn; an answer holds all turns and replies of a long game.
 TOKENS = {"max_turn_tokens": 4, "max_new_tokens": 96}
 
 
 def guess_problem(number: int, most: int = MOST) -> Problem:
-    """The problem does not say the number: every game of this size begins alike."""
+    """The problem does not reveal the number: every game of this size begins alike."""
     text = f"I think of a number from 1 to {most}. Guess."
     return Problem(f"guess-{most}-{number}", text, str(number), prompt=f"{text}\n")
 

@@ -1,4 +1,4 @@
-"""The shape of the tiny model. Apart from the problems, which need no torch."""
+"""The shape of the tiny model. Kept apart from the problems, which need no torch."""
 
 import torch
 

@@ -6,8 +6,8 @@
     checked       one line for each step, each checked: "Yes", or "No" and the correct number
 
 A longer style costs more tokens and is correct more often. Pre-training shows all four, each for
-every kind of problem; which of them is best for which problem is what a run can find out.
-(checkpoints/four_ways.py has written what it shows.)
+every kind of problem; a run can find out which is best for which problem.
+(checkpoints/four_ways.py writes these examples.)
 """
 
 WAYS = ("answer only", "rough", "full", "checked")

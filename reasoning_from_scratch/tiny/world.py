@@ -119,7 +119,7 @@ def equations(rng, steps):
 def think_of_a_number(rng, steps):
     """Undo `steps` operations, the last one first."""
     number = value = between(rng, 2, 20)
-    told, undone = [], []
+    operations, lines = [], []
     for _ in range(steps):
         kind = rng.choice(["add"] + ["subtract"] * (value > 9) + ["multiply"] * (value <= 30))
         n = (
@@ -128,11 +128,11 @@ def think_of_a_number(rng, steps):
             else between(rng, 2, min(30, value - 3) if kind == "subtract" else 30)
         )
         after = {"add": value + n, "subtract": value - n, "multiply": value * n}[kind]
-        told.append(f"multiply by {n}" if kind == "multiply" else f"{kind} {n}")
-        undone.insert(0, {"add": sub, "subtract": add, "multiply": div}[kind](after, n))
+        operations.append(f"multiply by {n}" if kind == "multiply" else f"{kind} {n}")
+        lines.insert(0, {"add": sub, "subtract": add, "multiply": div}[kind](after, n))
         value = after
-    text = f"I think of a number, {listed(told)}. I get {value}. What is my number?"
-    return text, undone, number
+    text = f"I think of a number, {listed(operations)}. I get {value}. What is my number?"
+    return text, lines, number
 
 
 def order_of_operations(rng, steps):
@@ -270,18 +270,22 @@ def stories(rng, steps):
 
 
 def story_event(rng, kind, total, friend):
-    """One event of a story: how it is told, its line, and how many things there are after it."""
+    """One event of a story: its words, its line, and how many things there are after it."""
     if kind == "doubles":
         return "doubles them", times(2, total), 2 * total
     if kind == "halves":
         return "halves them", div(total, 2), total // 2
     if kind in ("buys", "finds", "gets"):
         n = between(rng, 3, 49)
-        told = {"buys": f"buys {n} more", "finds": f"finds {n}", "gets": f"gets {n} from {friend}"}
-        return told[kind], add(total, n), total + n
+        events = {
+            "buys": f"buys {n} more",
+            "finds": f"finds {n}",
+            "gets": f"gets {n} from {friend}",
+        }
+        return events[kind], add(total, n), total + n
     n = between(rng, 3, min(49, total - 3))
-    told = {"gives": f"gives {n} to {friend}", "loses": f"loses {n}", "sells": f"sells {n}"}
-    return told[kind], sub(total, n), total - n
+    events = {"gives": f"gives {n} to {friend}", "loses": f"loses {n}", "sells": f"sells {n}"}
+    return events[kind], sub(total, n), total - n
 
 
 def shopping(rng, steps):
@@ -309,25 +313,25 @@ def comparisons(rng, steps):
     """Who has how many more, fewer or times as many: one line per person, then the sum."""
     # With p people and their sum there are 2 * (p - 1) steps, without it p - 1.
     kinds = [(steps + 1, False)] + [(steps // 2 + 1, True)] * (steps % 2 == 0)
-    people, together = rng.choice(kinds)
+    people, with_sum = rng.choice(kinds)
     names, thing = pick(rng, NAMES, people), rng.choice(THINGS)
     counts = [between(rng, 6, 40)]
     parts, lines = [f"{names[0]} has {counts[0]} {thing}."], []
     for name, other in zip(names[1:], names[:-1], strict=True):
-        told, line, count = compared(rng, counts[-1])
-        parts.append(f"{name} has {told} {other}.")
+        comparison, line, count = compared(rng, counts[-1])
+        parts.append(f"{name} has {comparison} {other}.")
         lines.append(f"{name}: {line}")
         counts.append(count)
     total = counts[0]
-    for count in counts[1:] if together else ():
+    for count in counts[1:] if with_sum else ():
         lines.append(add(total, count))
         total += count
-    asked = (
+    question = (
         f"How many {thing} do they have together?"
-        if together
+        if with_sum
         else (f"How many {thing} does {names[-1]} have?")
     )
-    return f"{' '.join(parts)} {asked}", lines, total if together else counts[-1]
+    return f"{' '.join(parts)} {question}", lines, total if with_sum else counts[-1]
 
 
 def compared(rng, count):
@@ -499,7 +503,7 @@ _BLANKED = re.compile(r"\b(" + "|".join(NAMES + THINGS) + r")\b")
 
 
 def content_key(problem: str) -> str:
-    """The problem with its names and things blanked out: what the splits are told apart by."""
+    """The problem with its names and things blanked out, which decides its split."""
     return _BLANKED.sub("_", problem)
 
 
@@ -508,8 +512,8 @@ def is_held_out(problem: str) -> bool:
     return zlib.crc32(content_key(problem).encode()) % 10 == 0
 
 
-def of_tiny_world(problem_id: str) -> bool:
-    """Whether a problem with that id is one of these."""
+def is_tiny_problem(problem_id: str) -> bool:
+    """Whether the problem with this id belongs to the tiny world."""
     return any(problem_id.startswith(f"tiny/{split}/") for split in SPLIT_SIZES)
 
 
@@ -573,27 +577,27 @@ def _choose(rng: random.Random, split: str, steps: int | None) -> tuple[str, int
 _WORDS = re.compile(r"(?<![^\W\d_])[a-z]+")  # names begin with a capital letter; any may be new
 _PIECES = re.compile(r"\d+|[^\W\d_]+|[^\w\s]")  # numbers, words, and other signs one by one
 PART = 5  # pieces; with fewer, "What is 6 * 7?" would look like the "6 * 7 * 2" that they have read
-_READ = 20_000  # problems; all but one in 250 of others consist of parts that these have, too
+_READ = 20_000  # problems to collect parts from; one in 250 others has a part that is not in these
 
 
 @cache
 def known_words() -> frozenset[str]:
-    """The words of all problems; a few hundred have them all."""
+    """The words of all problems, from a few hundred that contain them all."""
     texts = (tiny_problem("train", index)["problem"] for index in range(500))
     return frozenset(word for text in texts for word in _WORDS.findall(text))
 
 
 @cache
 def opening_words() -> frozenset[str]:
-    """The words with a capital letter that are no names: What, How, Each."""
+    """The capitalized words that are not names: What, How, Each."""
     texts = (tiny_problem("train", index)["problem"] for index in range(500))
     capitalized = {word for text in texts for word in re.findall("[A-Z][a-z]*", text)}
     return frozenset(capitalized.difference(NAMES))
 
 
 def parts(question: str) -> list[tuple[str, str]]:
-    """All runs of five pieces of a question: what kind of run each is, and its own words. Names,
-    things and figures make no difference; how many figures a number has does:
+    """All runs of five pieces of a question, each as its kind and its text. The kind ignores which
+    name, thing or number it is, but not how many digits a number has:
 
         What is 6 * 7?    ^ What is 0 *     What is 6 *
                           What is 0 * 0     What is 6 * 7
@@ -625,16 +629,16 @@ def known_parts() -> frozenset[str]:
     return frozenset(kind for text in texts for kind, _ in parts(text))
 
 
-def beyond(question: str) -> str:
-    """Why a question is none that the tiny models can understand; "" if it may be one. The
-    playground says the same (page.js)."""
+def why_out_of_scope(question: str) -> str:
+    """Why the tiny models cannot understand a question; "" if they may. The playground says the
+    same (`beyond` in page.js)."""
     words = _WORDS.findall(question)
-    strange = list(dict.fromkeys(f'"{word}"' for word in words if word not in known_words()))
-    if strange:
-        return f"it has not learned {', '.join(strange[:3])}"
+    unknown = list(dict.fromkeys(f'"{word}"' for word in words if word not in known_words()))
+    if unknown:
+        return f"it has not learned {', '.join(unknown[:3])}"
     if not re.search(r"\d", question):
         return "there is no number in it"
     if not re.search("[A-Za-z]", question):
         return "there are no words in it"
-    new = next((text for kind, text in parts(question) if kind not in known_parts()), "")
-    return f'it has read nothing like "{new.strip()}"' if new else ""
+    unread = next((text for kind, text in parts(question) if kind not in known_parts()), "")
+    return f'it has read nothing like "{unread.strip()}"' if unread else ""

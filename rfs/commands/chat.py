@@ -8,10 +8,10 @@ import torch
 
 from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.problems import (
-    PLACE,
-    asked_by,
-    prompt_as_asked,
-    prompt_of,
+    PLACEHOLDER,
+    apply_prompt_format,
+    prompt_format_of,
+    prompt_function,
     render_prompt,
 )
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
@@ -26,7 +26,7 @@ from reasoning_from_scratch.sampling import (
 )
 from reasoning_from_scratch.text import visible
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
-from reasoning_from_scratch.tiny.world import beyond
+from reasoning_from_scratch.tiny.world import why_out_of_scope
 from reasoning_from_scratch.tokenizer import model_stop_ids
 from rfs.commands.options import ChatOptions
 from rfs.config import part_of
@@ -55,18 +55,18 @@ class Chat:
         self.past: list[tuple[str, str]] = []  # questions and answers
         self.turns = 0
         self.template, stop = options.template, options.stop
-        asked = asked_by(tokenizer) if self.template == "auto" else None
-        talks = asked is not None and asked.chat_template and asked.prompt == PLACE
-        if asked and not talks and asked.prompt != render_prompt(PLACE):
+        asked = prompt_format_of(tokenizer) if self.template == "auto" else None
+        talks = asked is not None and asked.chat_template and asked.prompt == PLACEHOLDER
+        if asked and not talks and asked.prompt != render_prompt(PLACEHOLDER):
             self.template = "as in training"
         elif self.template == "auto":
             wraps = talks or getattr(tokenizer, "apply_chat_template", False)
             self.template = "chat" if wraps else "math"
         self.render: Callable[[str], str] = str  # what is put into a chat template, if there is one
         if self.template == "as in training":
-            self.render = prompt_as_asked(asked, tokenizer)
+            self.render = apply_prompt_format(asked, tokenizer)
         elif self.template != "chat":
-            self.render = prompt_of(KNOWN.get(self.template, self.template), tokenizer)
+            self.render = prompt_function(KNOWN.get(self.template, self.template), tokenizer)
         self.in_chat = self.template == "chat" or (asked is not None and asked.chat_template)
         stop = stop or (asked.stop if asked else None)
         if stop is not None:
@@ -185,7 +185,7 @@ def chat(options: ChatOptions) -> None:
             continue
         try:
             say(conversation.answer(words))
-            if in_small_world and (why := beyond(words)):
+            if in_small_world and (why := why_out_of_scope(words)):
                 print(f"Do not trust that answer: {why}. Try: {WORKS}\n", file=sys.stderr)
         except PromptTooLong as error:  # the conversation so far counts, too
             print(f"{error}; /new starts a new conversation\n", file=sys.stderr)

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import is_name
-from reasoning_from_scratch.text import aligned, counted, percent, percent_error, points
+from reasoning_from_scratch.text import align_table, counted, percent, percent_error, points
 from rfs.commands.compare_options import CompareOptions
 from rfs.commands.plot import step_of
 from rfs.config import RunConfig
@@ -313,7 +313,7 @@ def summary(rows: Sequence[Row], options: CompareOptions) -> str:
         lines.append([row.recipe, f"{row.lr:g}", *cells])
     explained = f"vs {first}: of greedy, in points, seed by seed. ±: one standard error over seeds."
     notes = [explained] * (options.seeds > 1)
-    return "\n".join([*aligned(lines), *notes, *same_algorithms(rows)])
+    return "\n".join([*align_table(lines), *notes, *same_algorithms(rows)])
 
 
 def best_first(rows: Sequence[Row]) -> list[Row]:
@@ -362,7 +362,7 @@ def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str
         cells += [percent_error(row.accuracy, row.error), accuracy_gain]
         cells += [percent_error(row.sampled, row.sampled_error), gain]
         lines.append([*cells, f"{row.tokens:,.0f}", f"{row.minutes:.1f}"])
-    return "\n".join([about, "", *aligned(lines), "", *same_algorithms(rows)])
+    return "\n".join([about, "", *align_table(lines), "", *same_algorithms(rows)])
 
 
 def same_algorithms(rows: Sequence[Row]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from reasoning_from_scratch.text import counted, percent, read_lines, read_values, visible
+from reasoning_from_scratch.text import counted, percent, read_json_object, read_lines, visible
 from rfs.files.saved_models import comparable, evaluated_at, evaluations_in
 from rfs.report.metrics import MIXED
 
@@ -30,7 +30,7 @@ def run_summary(folder: Path, rows: Sequence[dict]) -> str:
     named = shlex.quote(str(folder))
     commands = [(f"{rfs} report {named}", "each answer, and why it was rewarded")]
     measured = [evaluation for row in rows for evaluation in evaluations_in(row)]
-    if not measured or not measured_all(measured[-1], read_values(folder / "config.json")):
+    if not measured or not measured_all(measured[-1], read_json_object(folder / "config.json")):
         on_all = "measure it on all held-out problems"
         why = on_all if measured else "the run itself did not: see --eval-every"
         commands.append((f"{rfs} evaluate --model {named}", why))

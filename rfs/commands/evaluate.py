@@ -9,18 +9,18 @@ from typing import Any
 
 from torch import Tensor
 
-from reasoning_from_scratch.config import marked
+from reasoning_from_scratch.config import fields_marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import AS_TRAINED
 from reasoning_from_scratch.files.model_names import folder_named
 from reasoning_from_scratch.problems import (
-    PLACE,
+    PLACEHOLDER,
     PROMPT_FILE,
     PROMPTS,
-    Asked,
-    asked_of,
-    check_prompt,
-    prompt_file,
+    PromptFormat,
+    check_prompt_kind,
+    load_prompt_format,
+    read_prompt_file,
     render_prompt,
 )
 from reasoning_from_scratch.text import counted
@@ -92,7 +92,7 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
     if given & {"environment", "reward"}:  # either one replaces the other
         given = given | {"environment", "reward"}
     taken: dict[str, Any] = {}
-    for name in marked(RunConfig, AS_TRAINED):
+    for name in fields_marked(RunConfig, AS_TRAINED):
         values = [
             own_prompt(model, config) if name == "prompt" else getattr(config, name)
             for model, config in trained.items()
@@ -127,8 +127,8 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
 
 def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) -> EvaluateOptions:
     """The same for models that are no runs, if their folders say how they were asked."""
-    asked = {name: found for name in names if (found := asked_of(folder_named(name)))}
-    usual = Asked(render_prompt(PLACE))
+    asked = {name: found for name in names if (found := load_prompt_format(folder_named(name)))}
+    usual = PromptFormat(render_prompt(PLACEHOLDER))
     if all(replace(one, chat_template=False) == usual for one in asked.values()):
         return options
     if len(asked) < len(options.model) or len(set(asked.values())) > 1:
@@ -154,11 +154,11 @@ def own_prompt(model: str, config: RunConfig) -> str | None:
     if prompt is None or prompt in PROMPTS:
         return prompt
     folder = Path(which_weights(model, lambda words: None))
-    remembered = asked_of(folder)
+    remembered = load_prompt_format(folder)
     if remembered is None:  # of an earlier version
         return prompt
     with suppress(UserError):  # there is no such file, or no prompt in it any more
-        if replace(prompt_file(prompt), stop=remembered.stop) == remembered:
+        if replace(read_prompt_file(prompt), stop=remembered.stop) == remembered:
             return prompt
     return str(folder / PROMPT_FILE)
 
@@ -233,7 +233,7 @@ def refuse_unmeasurable(options: EvaluateOptions, given: set[str]) -> None:
         )
     check_needs(options, given, GREEDY)
     if options.prompt is not None:
-        check_prompt(options.prompt)
+        check_prompt_kind(options.prompt)
     refuse_in_environment(options)
     if options.figure and options.samples == 1:
         raise UserError("--figure draws pass@k, which needs --samples above 1, such as 64")

@@ -11,7 +11,7 @@ from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 from reasoning_from_scratch.files.hub_models import is_whole
 from reasoning_from_scratch.files.model_names import HUB_NAME
 from reasoning_from_scratch.files.weights import HANDED_ON, model_folder, save_hf_folder
-from reasoning_from_scratch.text import expanded, visible
+from reasoning_from_scratch.text import expand_home, visible
 from rfs.commands.positional_options import ExportOptions, PushOptions
 from rfs.files.models import load_model_and_tokenizer
 from rfs.files.saved_models import CARD_FILE, which_weights
@@ -19,7 +19,7 @@ from rfs.files.saved_models import CARD_FILE, which_weights
 
 def export(options: ExportOptions) -> None:
     """Write a folder that transformers, vLLM and llama.cpp's converter open."""
-    folder = expanded(options.out)
+    folder = expand_home(options.out)
     with disk_errors_as(f"cannot export {options.model} to {folder}", "choose another --out"):
         if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
             raise UserError(f"{folder} exists and is not empty; choose another folder")

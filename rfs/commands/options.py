@@ -9,7 +9,7 @@ from reasoning_from_scratch.errors import unknown_name
 from reasoning_from_scratch.facts import AtLeast
 from reasoning_from_scratch.problems import PROMPTS
 from reasoning_from_scratch.stops import stop_text
-from reasoning_from_scratch.text import expanded
+from reasoning_from_scratch.text import expand_home
 from rfs.files.models import check_model_name
 from rfs.run.option_checks import GREEDY, check_needs
 
@@ -36,7 +36,7 @@ class ChatOptions(Device, Drawing):
 
     def check(self) -> str:
         """Refuses a model that cannot be loaded; returns the name of one that can."""
-        if self.template not in (*TEMPLATES, *PROMPTS) and not expanded(self.template).is_file():
+        if self.template not in (*TEMPLATES, *PROMPTS) and not expand_home(self.template).is_file():
             known = [*TEMPLATES, "a file with {problem} in it"]
             raise unknown_name("template", self.template, known)
         if self.stop is not None:

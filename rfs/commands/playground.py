@@ -13,14 +13,14 @@ from markupsafe import Markup
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 from reasoning_from_scratch.problems import (
-    PLACE,
-    asked_by,
+    PLACEHOLDER,
+    apply_prompt_format,
     problem_prompt,
-    prompt_as_asked,
+    prompt_format_of,
     render_prompt,
 )
 from reasoning_from_scratch.recipes import RECIPES
-from reasoning_from_scratch.text import counted, evenly, visible
+from reasoning_from_scratch.text import counted, evenly_spaced, visible
 from reasoning_from_scratch.tiny.guessing import MOST, TOKENS, guess_problem, guess_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tiny.world import (
@@ -113,7 +113,7 @@ def run_entries(name: str) -> list[Entry]:
     run, save = run_and_save(name)
     if run is None or save is not None:
         raise UserError(f"--run {name} is not a run folder: give the folder that rfs train wrote")
-    saves = evenly(read_index(run), RUN_SAVES)
+    saves = evenly_spaced(read_index(run), RUN_SAVES)
     if not saves:
         raise UserError(f"{run} is a run that has saved nothing yet; train with --save-every")
     return [Entry(run.name, save.batch, f"{run}@{save.name}") for save in saves]
@@ -183,13 +183,13 @@ def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]
 def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
     """What the page must know about a model, and its weights in base64. It is asked as its folder
     says that it was in training."""
-    asked = asked_by(tokenizer)
+    asked = prompt_format_of(tokenizer)
     if asked and asked.stop:
         raise UserError(
             f"{entry.where} was trained with --stop {asked.stop!r}, and the page ends answers at "
             "stop tokens only"
         )
-    prompt = (prompt_as_asked(asked, tokenizer) if asked else render_prompt)(PLACE)
+    prompt = (apply_prompt_format(asked, tokenizer) if asked else render_prompt)(PLACEHOLDER)
     if tokenizer.apply_chat_template:
         prompt = tokenizer.wrap_chat(prompt)
     index: list[list] = []
@@ -207,7 +207,7 @@ def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
         "cfg": {key: model.cfg[key] for key in CONFIG},
         "index": index,
         "bits": bits,
-        "prompt": prompt.split(PLACE),  # the texts around the problem
+        "prompt": prompt.split(PLACEHOLDER),  # the texts around the problem
         "stop_ids": sorted(stop_ids_of(tokenizer)),
     }
     if entry.plays:

@@ -17,7 +17,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import Rollout, make_batch
-from reasoning_from_scratch.text import aligned, counted, percent, visible
+from reasoning_from_scratch.text import align_table, counted, percent, visible
 from rfs.commands.preflight_options import PreflightOptions
 from rfs.config import RunConfig, part_of
 from rfs.evaluation.group_signal import (
@@ -122,7 +122,7 @@ def task_table(tasks: Sequence[TaskFigures], num_rollouts: int) -> str:
     head = ["task", "problems", "pass@1", f"pass@{num_rollouts}", "mixed groups", "tokens"]
     tasks = sorted(tasks, key=lambda task: (-task.mixed_share, task.name))
     lines = [head, *(task.cells() for task in tasks)]
-    return "\n".join([*aligned(lines), "", *suggestions(tasks)])
+    return "\n".join([*align_table(lines), "", *suggestions(tasks)])
 
 
 def to_try(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.problems import is_in_file
+from reasoning_from_scratch.problems import is_file_function
 from reasoning_from_scratch.recipes import LossFn
 from rfs.commands.cli import given_in
 from rfs.commands.other_words import decided_by, flags_of, in_our_words
@@ -102,7 +102,7 @@ def check_names(config: RunConfig) -> None:
         if name != config.problems + AT_HELD_OUT:
             source_of(name).check()
     try_functions(config.reward, *(config.evaluators or []))
-    if is_in_file(config.environment):
+    if is_file_function(config.environment):
         try_functions(config.environment)
 
 

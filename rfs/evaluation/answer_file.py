@@ -9,7 +9,7 @@ from typing import Any
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from reasoning_from_scratch.scores import Answers
-from reasoning_from_scratch.text import as_lines, read_values
+from reasoning_from_scratch.text import json_lines, read_json_object
 
 SCORED = {"correct", "parsed", "extracted", "tokens", "stopped"}  # columns that scores read
 
@@ -47,7 +47,7 @@ class AnswerFile(Answers):
         if fresh or self.read_card()["settings"] != self.settings:  # new, or to be extended
             # The card goes first: lines without one are not ours, and are never overwritten.
             self.write_card({"settings": self.settings, "result": None})
-        write_whole(self.path, as_lines(self.rows()))
+        write_whole(self.path, json_lines(self.rows()))
 
     def check_settings(self) -> None:
         """Refuses to mix answers that were made in different ways."""
@@ -79,12 +79,12 @@ class AnswerFile(Answers):
         """Keeps the rows of a problem that has just finished."""
         super().add(index, rows)
         with self.disk_errors(), open(self.path, "ab") as file:
-            file.write(as_lines(rows).encode())  # one write: a kill leaves at most one half line
+            file.write(json_lines(rows).encode())  # one write: a kill leaves at most one half line
 
     def finish(self, card: dict[str, Any]) -> None:
         """Puts the lines into their final order and completes the card."""
         with self.disk_errors():
-            write_whole(self.path, as_lines(self.rows()))
+            write_whole(self.path, json_lines(self.rows()))
             self.write_card({"settings": self.settings} | card)
 
     def disk_errors(self) -> AbstractContextManager[None]:
@@ -94,7 +94,7 @@ class AnswerFile(Answers):
 
     def read_card(self) -> dict[str, Any]:
         """The card on disk, {} if there is none."""
-        return read_values(self.card_path)
+        return read_json_object(self.card_path)
 
     def write_card(self, card: dict[str, Any]) -> None:
         """Replaces the card."""

@@ -21,18 +21,18 @@ from answer_grader import (
 )
 from answer_grader.gsm8k import expected_number
 from reasoning_from_scratch import __version__
-from reasoning_from_scratch.accuracy import answer_row, graded
+from reasoning_from_scratch.accuracy import answer_row, grade_extracted
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.problems import (
-    PLACE,
+    PLACEHOLDER,
     Problem,
-    is_in_file,
+    default_prompt_kind,
+    describe_prompt,
+    is_file_function,
     problem_prompt,
-    prompt_of,
+    prompt_function,
     render_prompt,
-    sent_prompt,
-    suiting_prompt,
 )
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.rollouts import Group, sample_each
@@ -44,7 +44,7 @@ from reasoning_from_scratch.scores import (
     score_rows,
     wilson_interval,
 )
-from reasoning_from_scratch.text import interactive
+from reasoning_from_scratch.text import is_interactive
 from reasoning_from_scratch.tokenizer import model_stop_ids
 from rfs.config import part_of
 from rfs.engine import FAST
@@ -117,7 +117,7 @@ def progress_bar(
     total: int, done: int = 0, words: str = "", quiet: bool = False, unit: str = "problem"
 ) -> tqdm:
     """Counts on stderr. In a file or pipe, where nothing is redrawn, twice a minute."""
-    seconds = 0.1 if interactive() else 30.0
+    seconds = 0.1 if is_interactive() else 30.0
     return tqdm(
         total=total,
         initial=done,
@@ -224,7 +224,9 @@ def answer_source(
     if environment:
         return f"the conversation, by {environment}"
     if verifier:
-        own = f" in a file {file_hash(verifier.source)}" if is_in_file(verifier.source) else ""
+        own = (
+            f" in a file {file_hash(verifier.source)}" if is_file_function(verifier.source) else ""
+        )
         return f"the text, by {verifier.name}{own}"
     return "the last box" if fallback is None else f"the last box, {fallback}"
 
@@ -247,7 +249,7 @@ def describe_environment(sampling: Sampling, name: str) -> dict[str, Any]:
     """Whose turns these are. A file may be changed, and its answers are others then."""
     return {
         "environment": name,
-        **({"environment_file": file_hash(name)} if is_in_file(name) else {}),
+        **({"environment_file": file_hash(name)} if is_file_function(name) else {}),
         "max_turns": sampling.max_turns,
         "max_turn_tokens": sampling.max_turn_tokens,
     }
@@ -329,7 +331,7 @@ def answer_rows(
         verdict = (
             verdict_of_judge(rollout, problem, verifier)
             if verifier or rollout.outcome is not None
-            else graded(extracted, problem)
+            else grade_extracted(extracted, problem)
         )
         rows.append(answer_row(index, number, problem, rollout, extracted, verdict))
     return rows
@@ -367,12 +369,12 @@ def evaluate_with(
     """`evaluate` as the options say."""
     if options.stop is not None:
         tokenizer.end_answers_at(options.stop)
-    render = prompt_of(options.prompt or suiting_prompt(problems), tokenizer)
+    render = prompt_function(options.prompt or default_prompt_kind(problems), tokenizer)
     if options.prompt is not None:
-        if render(PLACE) != render_prompt(PLACE):
+        if render(PLACEHOLDER) != render_prompt(PLACEHOLDER):
             # As in training, it replaces the prompts that problems bring, and the book's does not.
             problems = [replace(problem, prompt="") for problem in problems]
-        print(sent_prompt(tokenizer, problem_prompt(problems[0], render)))
+        print(describe_prompt(tokenizer, problem_prompt(problems[0], render)))
     return evaluate(
         model,
         tokenizer,

@@ -15,13 +15,13 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
     Group,
     Rollout,
-    in_order,
     reward_groups,
     sample_each,
+    sort_by_place,
 )
 from reasoning_from_scratch.text import one_line, percent
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
-from reasoning_from_scratch.tiny.world import of_tiny_world
+from reasoning_from_scratch.tiny.world import is_tiny_problem
 from rfs.config import RunConfig
 from rfs.engine import FAST
 from rfs.evaluation.evaluate import progress_bar
@@ -81,7 +81,7 @@ def preflight_summary(
         for group in sample_each(model, tokenizer, chosen, config, step=0, engine=FAST):
             ended.append(group)
             bar.update()
-    groups = in_order(ended)
+    groups = sort_by_place(ended)
     reward_groups(groups, config, tokenizer, judge_of(config))
     seconds = time.perf_counter() - start
     answered = [answers_of(group) for group in groups]
@@ -100,7 +100,7 @@ def preflight_summary(
         rows=rows,
     )
     tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
-    at_home = config.environment or all(of_tiny_world(problem.id) for problem in chosen)
+    at_home = config.environment or all(is_tiny_problem(problem.id) for problem in chosen)
     own = config.environment and f"The environment {config.environment}"
     seen.can_work, seen.verdict = can_training_work(
         seen, config.max_new_tokens, tiny and not at_home, own or "Your reward function"

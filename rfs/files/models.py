@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import model_names
-from reasoning_from_scratch.text import expanded
+from reasoning_from_scratch.text import expand_home
 from rfs.files.saved_models import holds_model, run_and_save, which_weights
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def check_model_name(name: str | Path) -> None:
     if run_and_save(name)[0] is not None:
         return
     model_names.check_model_name(name, (*model_names.KNOWN, "a run", "RUN@SAVE"))
-    folder = expanded(name)
+    folder = expand_home(name)
     named = model_names.is_name(name) or model_names.base_of(name)
     if not named and folder.is_dir() and not holds_model(folder):
         raise UserError(

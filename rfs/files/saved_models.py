@@ -10,7 +10,13 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.text import evenly, expanded, percent, read_lines, read_values
+from reasoning_from_scratch.text import (
+    evenly_spaced,
+    expand_home,
+    percent,
+    read_json_object,
+    read_lines,
+)
 
 SAVES_LIST = "checkpoints.jsonl"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -77,7 +83,7 @@ def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> s
 
 def run_and_save(name: str | Path) -> tuple[Path | None, str | None]:
     """Run folder and save of a name; None, None for a name of something else."""
-    path = expanded(name)
+    path = expand_home(name)
     if path.exists():
         return (path, None) if is_run(path) else (None, None)
     run, at, save = str(path).rpartition("@")
@@ -90,7 +96,7 @@ def is_run(path: Path) -> bool:
 
 def holds_model(folder: Path) -> bool:
     """Whether its config.json is that of a model, in transformers' format. A run has one, too."""
-    return "model_type" in read_values(folder / "config.json")
+    return "model_type" in read_json_object(folder / "config.json")
 
 
 def save_by_name(run: Path, name: str, saves: list[Save]) -> Save:
@@ -98,7 +104,7 @@ def save_by_name(run: Path, name: str, saves: list[Save]) -> Save:
     for save in saves:
         if name == save.name or (name.isdecimal() and int(name) == save.batch):
             return save
-    known = ", ".join(save.name for save in evenly(saves, 12))
+    known = ", ".join(save.name for save in evenly_spaced(saves, 12))
     raise UserError(f"{run} has no save {name}; it has {known}")
 
 
@@ -189,7 +195,7 @@ def read_index(run: Path) -> list[Save]:
             paths = {"sampler_path": str(place), "state_path": None}
             if (state / STATE_FILE).exists():
                 paths["state_path"] = str(state)
-                line |= read_values(state / STATE_FILE).get("line", {})
+                line |= read_json_object(state / STATE_FILE).get("line", {})
             saves.append(save_of(line | told.get(batch, {}) | paths))
     return sorted(saves, key=lambda save: save.batch)
 

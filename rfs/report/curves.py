@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-from reasoning_from_scratch.text import evenly, percent, visible
+from reasoning_from_scratch.text import evenly_spaced, percent, visible
 from rfs.files.saved_models import evaluated_at, evaluations_in
 
 from .iteration import safe_name
@@ -136,7 +136,7 @@ def _says_something(title: str, line: Line, run: RunFiles) -> bool:
 
 def _metric(rows: list[dict], name: str, label: str) -> Line:
     pairs = [(row["step"] + 1, row[name]) for row in rows if is_number(row.get(name))]
-    shown = evenly(pairs, POINTS)
+    shown = evenly_spaced(pairs, POINTS)
     steps, values = [step for step, _ in shown], [float(value) for _, value in shown]
     return Line(label, steps, values, color=JUDGED.get(label, ""))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from answer_grader import get_last_boxed
 from reasoning_from_scratch.scores import wilson_interval
-from reasoning_from_scratch.text import evenly, read_lines, shorten
+from reasoning_from_scratch.text import evenly_spaced, read_lines, shorten
 
 SHOWN_STEPS = 6  # evaluations whose answers are kept, to be shown
 _EVAL_FILE = re.compile(r"eval_(.+)_iteration_(\d{6,})_rollout_summaries\.jsonl")
@@ -60,7 +60,7 @@ def read_evals(folder: Path) -> dict[str, Evals]:
 
 
 def _read_evals_of(name: str, files: list[tuple[int, Path]]) -> Evals:
-    kept = {step for step, _ in evenly(files, SHOWN_STEPS)}
+    kept = {step for step, _ in evenly_spaced(files, SHOWN_STEPS)}
     evals = Evals([], {})
     for step, path in files:
         answers = [_answer(row) for row in read_rollouts(path)]

@@ -225,7 +225,7 @@ def _token_advantages(rollout) -> list[float]:
     """With a KL term in the reward each sampled token has its own, else all have the answer's."""
     if rollout.token_advantages is None:
         return [rollout.advantage]
-    return rollout.of_sampled(rollout.token_advantages.tolist()) or [rollout.advantage]
+    return rollout.select_sampled(rollout.token_advantages.tolist()) or [rollout.advantage]
 
 
 def _push(advantages: list[float]) -> str:

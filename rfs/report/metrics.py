@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from reasoning_from_scratch.rollouts import Group, Rollout
-from reasoning_from_scratch.text import append, as_lines
+from reasoning_from_scratch.text import append, json_lines
 from rfs.config import Scale
 
 # The columns of metrics.jsonl that are plotted most; docs/metrics.md explains all columns.
@@ -126,6 +126,6 @@ def as_csv(rows: list[list[str]]) -> str:
 
 def append_step(run: Path, metrics: dict, spans: list[dict], total_steps: int) -> None:
     """One step's lines in metrics.jsonl, metrics.csv and timing_spans.jsonl."""
-    append(run / "metrics.jsonl", as_lines([metrics]))
+    append(run / "metrics.jsonl", json_lines([metrics]))
     append(run / "metrics.csv", as_csv([csv_row(metrics, total_steps)]))
-    append(run / "timing_spans.jsonl", as_lines([{"step": metrics["step"], "spans": spans}]))
+    append(run / "timing_spans.jsonl", json_lines([{"step": metrics["step"], "spans": spans}]))

@@ -11,7 +11,7 @@ from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import Judge, grader
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
 from reasoning_from_scratch.text import json_line
-from reasoning_from_scratch.tokenizer import answer_text, stops_of
+from reasoning_from_scratch.tokenizer import answer_stops, answer_text
 from rfs.engine import FAST
 
 from .tokens import TokenTexts
@@ -45,8 +45,8 @@ def record_probes(
         model,
         prompts,
         sampling,
-        stop_ids=stops_of(tokenizer),
-        engine=FAST.equipped(sampling, tokenizer, problems),
+        stop_ids=answer_stops(tokenizer),
+        engine=FAST.with_partners(sampling, tokenizer, problems),
     )
     probes = [
         _probe(model, tokenizer, problem, rollout, judge)

@@ -7,7 +7,7 @@ import time
 
 from tqdm.auto import tqdm
 
-from reasoning_from_scratch.text import interactive, percent, visible
+from reasoning_from_scratch.text import is_interactive, percent, visible
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -62,7 +62,7 @@ class Progress:
         self.quiet = quiet
         self.started = time.monotonic()
         self.bar = None
-        if interactive() and not quiet:
+        if is_interactive() and not quiet:
             self.bar = tqdm(total=total, initial=first, desc=name, unit="step", bar_format=BAR)
 
     def show(self, row: dict) -> None:

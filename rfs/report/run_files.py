@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.text import read_evenly, read_lines, read_values
+from reasoning_from_scratch.text import read_evenly_spaced, read_json_object, read_lines
 from rfs.files.saved_models import holds_model
 from rfs.tasks.own_task import evaluator_name
 
@@ -85,7 +85,7 @@ class RunFiles:
 
 def configs_in(folder: Path) -> list[dict[str, Any]]:
     """The configuration with which a run began, and the changes of each resumption."""
-    first = read_values(folder / "config.json")
+    first = read_json_object(folder / "config.json")
     return [first, *(entry["changed"] for entry in first.get("resumed", []))]
 
 
@@ -122,7 +122,7 @@ def read_run(folder: str | Path) -> RunFiles:
         folder=folder,
         configs=configs_in(folder),
         metrics=by_step(read_lines(folder / "metrics.jsonl")),
-        probes=by_step(read_evenly(folder / PROBES_FILE, SHOWN_PROBES)),
+        probes=by_step(read_evenly_spaced(folder / PROBES_FILE, SHOWN_PROBES)),
         checkpoints=read_lines(folder / "checkpoints.jsonl"),
         evals=read_evals(folder),
         pages=_find_pages(folder),

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.text import evenly, percent, shorten
+from reasoning_from_scratch.text import evenly_spaced, percent, shorten
 from rfs.report.metrics import ENTROPY, REWARD, RIGHT, TOKENS
 
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
@@ -205,7 +205,7 @@ def _listed_steps(run: RunFiles) -> list[ListedStep]:
     number of steps before it."""
     metrics, headlines = {row["step"]: row for row in run.metrics}, _measured(run)
     rows = []
-    for step, names in evenly(list(run.pages.items()), LISTED_STEPS):
+    for step, names in evenly_spaced(list(run.pages.items()), LISTED_STEPS):
         page = next((name for name in names if name.startswith("train_")), "")
         values = [(metrics.get(step, {}).get(key), form) for _, key, form in headlines]
         figures = [_shown(value, form) if is_number(value) else "" for value, form in values]

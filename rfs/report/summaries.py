@@ -44,8 +44,8 @@ def _summary(split: str, iteration: int, group_idx: int, traj_idx: int, rollout)
         "total_reward": rollout.reward,
         "final_reward": 0.0,  # the whole reward is in the one step
         "trajectory_metrics": {
-            "logprob_mean": _mean(rollout.of_sampled(rollout.logprobs)),
-            "entropy_mean": _mean(rollout.of_sampled(rollout.entropies)),
+            "logprob_mean": _mean(rollout.select_sampled(rollout.logprobs)),
+            "entropy_mean": _mean(rollout.select_sampled(rollout.entropies)),
         },
         "steps": [_only_step(rollout)],
         "final_ob_len": 0,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.text import evenly, percent
+from reasoning_from_scratch.text import evenly_spaced, percent
 from reasoning_from_scratch.tiny.ways import WAYS, way_of
 from reasoning_from_scratch.tiny.world import tiny_problem
 
@@ -106,7 +106,7 @@ def _or_dash(figures: WayFigures) -> str:
 def train_answers(run: RunFiles) -> list[Answered]:
     """All training answers of a run on the tiny world, in order; for any other run, none."""
     answers = []
-    for path in evenly(run.train_files, READ_STEPS):
+    for path in evenly_spaced(run.train_files, READ_STEPS):
         answers += [found for row in read_rollouts(path) if (found := _train_answer(row))]
         if not answers:
             return []  # other problems: the rest of the files need not be read

@@ -12,11 +12,11 @@ from answer_grader.gsm8k import expected_number
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import (
     Problem,
+    add_few_shot_examples,
+    describe_prompt,
     few_shot_prefix,
     problem_prompt,
-    remember_prompt,
-    sent_prompt,
-    show_examples,
+    store_prompt_format,
     told_prompt,
     with_prompt,
 )
@@ -50,9 +50,9 @@ def open_problems(config: RunConfig, sets: Sets, tokenizer, context_length: int)
         return usable_problems(some, tokenizer, context_length, judge)
 
     problems = ready(problems)
-    remember_prompt(tokenizer, prompt, problems)
+    store_prompt_format(tokenizer, prompt, problems)
     if config.prompt is not None:
-        log.info("%s", sent_prompt(tokenizer, problem_prompt(problems[0])))
+        log.info("%s", describe_prompt(tokenizer, problem_prompt(problems[0])))
     if config.is_supervised:
         problems = teachable_problems(problems, tokenizer, config.max_new_tokens, context_length)
     if config.kl_solution:
@@ -81,8 +81,8 @@ def all_sets(config: RunConfig) -> Sets:
         sets[source.short_name] = loaded[: config.eval_limit]
     if config.few_shot:
         for name, asked in sets.items():
-            sets[name] = show_examples(config.few_shot, problems, asked)[1]
-        return show_examples(config.few_shot, problems, [])[0], sets
+            sets[name] = add_few_shot_examples(config.few_shot, problems, asked)[1]
+        return add_few_shot_examples(config.few_shot, problems, [])[0], sets
     return problems, sets
 
 

@@ -23,12 +23,12 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.text import (
-    as_lines,
     counted,
-    expanded,
+    expand_home,
     json_line,
-    read_values,
-    scan_lines,
+    json_lines,
+    read_json_object,
+    scan_json_lines,
     visible,
 )
 from rfs.config import FORMER, PLACES, RunConfig, from_json, to_json
@@ -81,7 +81,7 @@ class RunFolder:
     """The files that a run writes, except for its reports. `checkpoints` are its saves."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = expanded(path)
+        self.path = expand_home(path)
         self.rows: list[dict] = []  # the metrics lines so far
         self.total_steps = 0
         self.lock = FolderLock(self.path)
@@ -121,7 +121,7 @@ class RunFolder:
                 self.lock.take()
 
     def used(self) -> bool:
-        described = is_of_a_run(read_values(self.path / CONFIG))
+        described = is_of_a_run(read_json_object(self.path / CONFIG))
         return described or any(self.has(name) for name in TRACES if name != CONFIG)
 
     def written(self) -> list[Path]:
@@ -214,7 +214,7 @@ class RunFolder:
 
     def first_values(self) -> dict:
         path = self.path / "config.json"
-        values = read_values(path)
+        values = read_json_object(path)
         if holds_model(self.path):
             raise UserError(
                 f"{self.path} holds a model, not a run; to train it: --model {self.in_a_shell} "
@@ -258,7 +258,7 @@ class RunFolder:
 
     def start_record(self) -> dict:
         """What was noted about the weights that the run began with."""
-        return read_values(self.path / "config.json").get("start", {})
+        return read_json_object(self.path / "config.json").get("start", {})
 
     # -- metrics
 
@@ -273,14 +273,14 @@ class RunFolder:
         # When the run continues, the weights after `step` steps answer the probe problems again.
         probed = step + 1 if step == total_steps else step
         for name, end in (("timing_spans.jsonl", step), ("probes.jsonl", probed)):
-            self.replace(name, as_lines(steps_before(self.path / name, end)))
+            self.replace(name, json_lines(steps_before(self.path / name, end)))
         self.write_rows()
         self.forget_pages(step)
 
     def write_rows(self) -> None:
         """Write metrics.jsonl and metrics.csv anew, from the lines so far."""
         table = [list(CSV_COLUMNS), *(csv_row(row, self.total_steps) for row in self.rows)]
-        self.replace("metrics.jsonl", as_lines(self.rows))
+        self.replace("metrics.jsonl", json_lines(self.rows))
         self.replace("metrics.csv", as_csv(table))
 
     def replace(self, name: str, text: str) -> None:
@@ -330,7 +330,7 @@ def delete(path: Path) -> None:
 
 def steps_before(path: Path, step: int) -> list[dict]:
     """One line per step, in order; of a step that was written twice, the later one."""
-    rows, bad = scan_lines(path)
+    rows, bad = scan_json_lines(path)
     if bad:
         log.warning("%s: %s skipped", path.name, counted(len(bad), "torn or damaged line"))
     latest = {row["step"]: row for row in rows if row.get("step", step) < step}

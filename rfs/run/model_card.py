@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from reasoning_from_scratch.problems import PLACE, is_in_file, kind_and_file
+from reasoning_from_scratch.problems import PLACEHOLDER, is_file_function, split_prompt_name
 from reasoning_from_scratch.scores import wilson_interval
 from reasoning_from_scratch.text import percent, percent_range
 from rfs.config import PLACES, Records, RunConfig
@@ -74,8 +74,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained(".")
 model = AutoModelForCausalLM.from_pretrained(".")
-prompt = {(prompt or PLACE)!r}  # as in training
-text = prompt.replace("{PLACE}", "What is 6 * 7?")
+prompt = {(prompt or PLACEHOLDER)!r}  # as in training
+text = prompt.replace("{PLACEHOLDER}", "What is 6 * 7?")
 ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")
 answer = model.generate(**ids, max_new_tokens={config.max_new_tokens})
 print(tokenizer.decode(answer[0, ids["input_ids"].shape[1]:]))
@@ -86,7 +86,7 @@ print(tokenizer.decode(answer[0, ids["input_ids"].shape[1]:]))
 def others(config: RunConfig) -> list[str]:
     """The other fields that were given another value than the recipe's, and that matter. Of a
     recipe in a file, which others do not have and which may be gone, all that it changes."""
-    recipe = "grpo" if is_in_file(config.recipe) else config.recipe
+    recipe = "grpo" if is_file_function(config.recipe) else config.recipe
     usual = vars(configure(recipe)) | following(config)
     names = [item.name for item in fields(config) if item.name not in {*OPTIONS, *ELSEWHERE}]
     return [name for name in names if getattr(config, name) not in (None, usual[name])]
@@ -101,7 +101,7 @@ def spoken_option(name: str, value: object) -> str:
         return " ".join([flag, *(f"{part}={weight:g}" for part, weight in value.items())])
     if isinstance(value, list):
         return " ".join([flag, *(shlex.quote(spoken_origin(str(one))) for one in value)])
-    kind, file = kind_and_file(str(value))
+    kind, file = split_prompt_name(str(value))
     is_set = name == "problems"
     text = source_of(str(value)).shown_name if is_set else kind + spoken_origin(file)
     return f"{flag} {shlex.quote(text.replace(chr(10), chr(92) + 'n'))}"

@@ -7,10 +7,10 @@ from dataclasses import fields
 from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from reasoning_from_scratch.config import Drawing, check_clip, check_numbers, facts_of
+from reasoning_from_scratch.config import Drawing, check_clip, check_numbers, field_facts
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.facts import Needs
-from reasoning_from_scratch.problems import is_in_file
+from reasoning_from_scratch.problems import is_file_function
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
 from rfs.config import RunConfig, default_of, fits
@@ -116,7 +116,7 @@ def check_choices(config: RunConfig) -> None:
             f"--{weighs}-importance corrects for the gap between the sampler and the step's "
             f"start, and {covers} covers that already: drop one"
         )
-    if config.keep_sampling_mask and not config.leaves_tokens_out:
+    if config.keep_sampling_mask and not config.cuts_tokens:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
     config.check_asking()
     if config.few_shot and config.prompt not in (None, "book"):
@@ -219,7 +219,7 @@ def check_streaming(config: RunConfig) -> None:
             f"--problems-per-step {config.problems_per_step} does not divide into "
             f"--num-minibatches {parts} equal parts{each}; change one of them"
         )
-    if config.advantage_per_part or config.active_sampling or is_in_file(config.advantage):
+    if config.advantage_per_part or config.active_sampling or is_file_function(config.advantage):
         raise UserError(
             "--num-minibatches needs advantages that depend on one group only: drop "
             "--advantage-per-part, --active-sampling, or an --advantage of your own"
@@ -255,7 +255,7 @@ WITHOUT = {
     "kl": "without a KL penalty: add --kl reward, token, k2 or k3, and --kl-coef",
     "kl k2 k3": "without a KL term in the loss: add --kl k2 or k3 with --kl-coef",
     "clips": "in an objective without a clip: it is for --objective ppo, cispo and gspo",
-    "updates_again": (
+    "makes_several_updates": (
         "where each rollout is used for one update: all ratios p / p_start are 1; add --epochs or "
         "--num-substeps"
     ),
@@ -295,7 +295,7 @@ def check_needs(
 ) -> None:
     """Refuse those of the fields `given` that lack what they need. One at its default needs
     nothing, as it may undo what a recipe sets; nor does one at its `usual` value."""
-    facts = facts_of(type(options))
+    facts = field_facts(type(options))
     for item in fields(options):
         name, value = item.name, getattr(options, item.name)
         if name not in given or value in (default_of(item), usual.get(name)):

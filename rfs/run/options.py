@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasoning_from_scratch.config import marked
+from reasoning_from_scratch.config import fields_marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import base_of, is_name
 from reasoning_from_scratch.problem_sets import GUESS
-from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
+from reasoning_from_scratch.problems import is_file_function, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
-from reasoning_from_scratch.text import expanded, read_values
+from reasoning_from_scratch.text import expand_home, read_json_object
 from rfs.config import EVALUATES, FOLLOWS, YOU, RunConfig
 from rfs.files.saved_models import run_and_save
 from rfs.run.option_checks import (
@@ -82,7 +82,7 @@ def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: objec
 def recipe_row(name: str) -> Recipe:
     """The row of that name, or of FILE.py:NAME."""
     refuse_bare_file(name, "recipe")
-    if not is_in_file(name):
+    if not is_file_function(name):
         return get_recipe(name)
     forget_changed_files()
     return recipe_from_file(name)
@@ -118,7 +118,7 @@ def preset(model: str) -> dict[str, Any]:
     model = base_of(model) or model
     tiny = Path(model).name.startswith("tiny")
     for path in () if is_name(model) else config_files(model):
-        size = read_values(path).get("vocab_size")
+        size = read_json_object(path).get("vocab_size")
         if isinstance(size, int):  # of a run: each of its saves says the same
             tiny = size < TINY_VOCABULARY
             break
@@ -127,7 +127,7 @@ def preset(model: str) -> dict[str, Any]:
 
 def config_files(model: str) -> Iterator[Path]:
     """The config files of a folder: its own and, if it is a run, those of its saves."""
-    folder = run_and_save(model)[0] or expanded(model)
+    folder = run_and_save(model)[0] or expand_home(model)
     yield folder / "config.json"
     yield from folder.glob("checkpoints/*/config.json")
 
@@ -152,7 +152,7 @@ def resolved(config: RunConfig) -> RunConfig:
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     # If options say how to evaluate but not when: at the start and at the end.
-    evaluates = config.given & {*marked(RunConfig, EVALUATES)}
+    evaluates = config.given & {*fields_marked(RunConfig, EVALUATES)}
     values = values | {"eval_every": config.steps if evaluates else 0}
     config = filled(config, SUITS, values)
     if "overlong_penalty" not in config.given:  # a recipe does not know this model's limit
@@ -171,7 +171,7 @@ def following(config: RunConfig) -> dict[str, Any]:
     capped = config.has_usual_cap and not config.mask_importance
     return {
         "length_constant": float(config.max_new_tokens or 0),
-        "keep_sampling_mask": config.leaves_tokens_out,
+        "keep_sampling_mask": config.cuts_tokens,
         "truncate_importance": USUAL_CAP if capped else 0.0,
     }
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from reasoning_from_scratch.config import marked
+from reasoning_from_scratch.config import fields_marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import FIXED
 from reasoning_from_scratch.files.model_names import is_name
-from reasoning_from_scratch.problems import PROMPTS, is_in_file, kind_and_file
+from reasoning_from_scratch.problems import PROMPTS, is_file_function, split_prompt_name
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.text import expanded
+from reasoning_from_scratch.text import expand_home
 from rfs.config import RunConfig
 from rfs.files.saved_models import which_weights
 from rfs.run.checkpoints import load_trainer_state
@@ -96,7 +96,7 @@ def needs_beginning(config: RunConfig) -> bool:
 def refuse_changes(config: RunConfig, folder: RunFolder) -> None:
     """A resumed run keeps what its saves depend on."""
     for name, value in folder.changes(config).items():
-        if name in marked(RunConfig, FIXED):
+        if name in fields_marked(RunConfig, FIXED):
             words = "--" + name.replace("_", "-")
             raise UserError(
                 f"{folder.path} cannot continue with another {words}, {value}: drop it, or start a "
@@ -174,9 +174,9 @@ def with_whole_files(config: RunConfig) -> RunConfig:
         return source_of(name).located()
 
     def absolute(name: str) -> str:
-        kind, path = kind_and_file(name)
-        is_file = is_in_file(path) or (path not in PROMPTS and Path(path).is_file())
-        return f"{kind}{expanded(path).resolve()}" if is_file else name
+        kind, path = split_prompt_name(name)
+        is_file = is_file_function(path) or (path not in PROMPTS and Path(path).is_file())
+        return f"{kind}{expand_home(path).resolve()}" if is_file else name
 
     full_name = dict.fromkeys(SETS, located) | dict.fromkeys(FILES, absolute)
     given = {name: value for name in full_name if (value := getattr(config, name))}
@@ -188,7 +188,7 @@ def with_whole_files(config: RunConfig) -> RunConfig:
         for name, value in given.items()
     }
     for name, value in own.items():
-        if is_in_file(value):
+        if is_file_function(value):
             whole[name] = FunctionFromFile(absolute(value))
     return replace(config, **whole)
 
@@ -203,5 +203,5 @@ def with_whole_paths(config: RunConfig) -> RunConfig:
         changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
     if config.kl_reference and not is_name(config.kl_reference):
         changes["kl_reference"] = which_weights(config.kl_reference, log.info)
-    whole: dict[str, Any] = {k: str(expanded(path).resolve()) for k, path in changes.items()}
+    whole: dict[str, Any] = {k: str(expand_home(path).resolve()) for k, path in changes.items()}
     return replace(config, **whole)

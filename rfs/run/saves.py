@@ -7,9 +7,9 @@ from pathlib import Path
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.weights import save_hf_folder
-from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
+from reasoning_from_scratch.optim.lora import lora_state, merge_lora, save_peft
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.problems import PLACE, PROMPT_FILE, asked_by
+from reasoning_from_scratch.problems import PLACEHOLDER, PROMPT_FILE, prompt_format_of
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from rfs.config import PLACES, RunConfig, to_json
 from rfs.files.saved_models import CARD_FILE
@@ -81,7 +81,7 @@ class Saves:
         adapter = save_peft(model, self.folder.path / "adapter", base)
         if PROMPT_FILE in tokenizer.files:
             (adapter / PROMPT_FILE).write_bytes(tokenizer.files[PROMPT_FILE])
-        save_hf_folder(merged(model), tokenizer, path)
+        save_hf_folder(merge_lora(model), tokenizer, path)
 
     def write_card(self, path: Path) -> None:
         batch, (measured, scores) = int(path.name), self.scores
@@ -89,7 +89,7 @@ class Saves:
         rows = [row for row in self.folder.rows if row["step"] < batch]
         episodes = sum(row["env/all/total_episodes"] for row in rows)
         tokenizer, name = self.policy.tokenizer, self.folder.path.resolve().name
-        asked = asked_by(tokenizer)
-        prompt = asked.read_by(tokenizer, PLACE) if asked else ""
+        asked = prompt_format_of(tokenizer)
+        prompt = asked.render(tokenizer, PLACEHOLDER) if asked else ""
         card = model_card(self.config, name, batch, episodes, known, prompt)
         write_whole(path / CARD_FILE, card)

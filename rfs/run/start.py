@@ -288,7 +288,9 @@ def open_policy(
         "config": config,
         "training_pass": CompiledPass(model) if config.compile else packed_logprobs,
         "tokenizer": opened.tokenizer,
-        "engine": replace(FAST, decoder=kept.decoder, draw=kept.draw, let_go=kept.let_go),
+        "engine": replace(
+            FAST, make_decoder=kept.decoder, make_draw=kept.draw, free_memory=kept.let_go
+        ),
     }
     if ranks.size == 1:
         if config.shard != "none":
@@ -449,7 +451,7 @@ def try_loss(config: RunConfig) -> None:
 
 def with_state(model: Trainable, config: Optim, seed: int = 0) -> AdamW:
     """The optimizer, with its state: so the first answers find the memory of all later ones."""
-    optimizer = OPTIMIZERS[config.optimizer].of(model, config, seed)
+    optimizer = OPTIMIZERS[config.optimizer].from_config(model, config, seed)
     optimizer.state = optimizer.new_state()
     return optimizer
 

@@ -25,8 +25,8 @@ import torch
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.problems import is_in_file, kind_and_file
-from reasoning_from_scratch.text import read_values
+from reasoning_from_scratch.problems import is_file_function, split_prompt_name
+from reasoning_from_scratch.text import read_json_object
 from rfs.config import PLACES, RunConfig, to_json
 from rfs.evaluation.evaluate import progress_bar, short_hash
 from rfs.run.folder import RunFolder, disk_errors_name
@@ -173,7 +173,7 @@ def refuse_other_settings(asked: RunConfig, option: str = "--out") -> None:
             if before != now and not follows:
                 was = f"{folder.path} was run with {name} {before}, not {now}"
                 raise UserError(f"{was}; choose another {option}")
-    hashes = read_values(folder.path / HASHES_FILE)  # none in a run of an earlier version
+    hashes = read_json_object(folder.path / HASHES_FILE)  # none in a run of an earlier version
     for file, now in file_hashes(asked).items():
         if hashes.get(file, now) != now:
             raise UserError(
@@ -193,8 +193,8 @@ def file_hashes(config: RunConfig) -> dict[str, str]:
 
 def file_in(name: str) -> str:
     """The file in FILE.py:NAME, FILE@held-out or chat:FILE."""
-    name = kind_and_file(name.removesuffix(AT_HELD_OUT))[1]
-    return name.rpartition(":")[0] if is_in_file(name) else name
+    name = split_prompt_name(name.removesuffix(AT_HELD_OUT))[1]
+    return name.rpartition(":")[0] if is_file_function(name) else name
 
 
 def run_to_end(config: RunConfig, quiet: bool = True) -> TrainResult:

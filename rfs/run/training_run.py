@@ -11,8 +11,8 @@ import torch
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.text import finite, read_lines
-from reasoning_from_scratch.trainer import Numbers, chosen_groups, groups_with_gradient
+from reasoning_from_scratch.text import read_lines, replace_nonfinite
+from reasoning_from_scratch.trainer import StepMetrics, groups_with_gradient, select_training_groups
 from rfs.config import RunConfig
 from rfs.evaluation.group_signal import Outlook
 from rfs.files.saved_models import with_final
@@ -114,7 +114,7 @@ class TrainingRun:
         if self.interrupts.received and self.ranks.size == 1:
             raise KeyboardInterrupt
 
-    def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
+    def after_update(self, step: int, groups: Sequence[Group], metrics: StepMetrics) -> str:
         """Write the step's page, metrics and saves, and look for alarms. Returns why the run must
         end now; "" if it continues."""
         with self.unstopped():
@@ -122,15 +122,17 @@ class TrainingRun:
             several = self.config.num_minibatches > 1
             self.clock.since("train", self.clock.started if several else self.update_began)
             self.pages.write_rollouts("train", step, groups)
-            if numbers["optim/nonfinite"]:
+            if metrics["optim/nonfinite"]:
                 self.report_nonfinite(step, groups)
             # No group had a signal: no weight moved.
-            if numbers["optim/kl_sample_train_v1"] is None:
-                numbers |= self.gap(groups, "optim/kl_sample_train")
+            if metrics["optim/kl_sample_train_v1"] is None:
+                metrics |= self.gap(groups, "optim/kl_sample_train")
             if self.config.compute_post_kl:
-                trained = groups_with_gradient(chosen_groups(groups, self.config), self.config)
-                numbers |= self.gap(trained, "kl_pre_post")
-            stopped = self.finish_step(step, self.measured | numbers)
+                trained = groups_with_gradient(
+                    select_training_groups(groups, self.config), self.config
+                )
+                metrics |= self.gap(trained, "kl_pre_post")
+            stopped = self.finish_step(step, self.measured | metrics)
             self.settled = self.policy.optimizer.updates
         return stopped
 
@@ -201,7 +203,7 @@ class TrainingRun:
         return stopped
 
     def record(self, row: dict, spans: list[dict]) -> None:
-        clean, bad = finite(row)
+        clean, bad = replace_nonfinite(row)
         self.folder.rows.append(clean)  # alarms look at the steps so far, on every rank
         if not self.ranks.writes:
             return

@@ -89,7 +89,7 @@ class Sampler:
             if into is self.unused:
                 self.unused = None
             self.newest = self.policy.snapshot(version, into)
-            self.newest.engine = replace(self.policy.engine, around_step=self.watched)
+            self.newest.engine = replace(self.policy.engine, step_context=self.watched)
             self.version = version
             if torch.cuda.is_available():  # on a GPU each thread has its own stream
                 torch.cuda.current_stream().synchronize()
@@ -186,7 +186,7 @@ class Sampler:
     def watched(self, model: Qwen3Model) -> Iterator[None]:
         """Around each decoding step: the trainer may have ended."""
         self.look()
-        with self.policy.engine.around_step(model):
+        with self.policy.engine.step_context(model):
             yield
 
     def look(self) -> None:

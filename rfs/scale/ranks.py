@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.rollouts import Group, in_order
+from reasoning_from_scratch.rollouts import Group, sort_by_place
 from rfs.report.progress import tell
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Ranks:
         """The groups that all ranks sample, in the order of their places."""
         if self.size == 1:
             return sample()
-        return in_order(group for groups in self.results(sample) for group in groups)
+        return sort_by_place(group for groups in self.results(sample) for group in groups)
 
     def from_first(self, function: Callable[[], T]) -> T:
         """Rank 0 calls `function`, and every rank gets the result."""

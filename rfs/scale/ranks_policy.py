@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.policy import LocalPolicy, Moved, Sums
+from reasoning_from_scratch.policy import LocalPolicy, LossSums, UpdateResult
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, Judge, Rollout
@@ -44,14 +44,14 @@ class RanksPolicy(LocalPolicy):
     ) -> list[Group]:
         places = range(len(problems)) if places is None else places
         with self.full_model() as model:
-            here = self.sampler(model)
-            here.most_rows = self.most_rows
+            here = self.sampling_policy(model)
+            here.max_rows = self.max_rows
             sample = partial(here.sample, problems, config, step, places, judge)
             groups = self.ranks.gather_groups(sample)
-        self.most_rows = here.most_rows
+        self.max_rows = here.max_rows
         return groups
 
-    def sampler(self, model: Qwen3Model) -> LocalPolicy:
+    def sampling_policy(self, model: Qwen3Model) -> LocalPolicy:
         return OnOneRank(
             self.ranks, model, None, self.config, self.training_pass, self.tokenizer, self.engine
         )
@@ -71,12 +71,14 @@ class RanksPolicy(LocalPolicy):
         config: Loss,
         denominator: float,
         logprobs_into: list[Tensor] | None = None,
-    ) -> list[Sums]:
+    ) -> list[LossSums]:
         assert logprobs_into is None, "no rank computes all of them: call `logprobs`"
         mine = [rollouts[place] for place in self.rollouts_here(rollouts)]
         return self.of_all_ranks(super().forward_backward(mine, config, denominator))
 
-    def optim_step(self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0) -> Moved:
+    def optim_step(
+        self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0
+    ) -> UpdateResult:
         self.add_up_gradients()
         return super().optim_step(lr, grad_clip, denominator)
 
@@ -97,9 +99,9 @@ class RanksPolicy(LocalPolicy):
         sizes = [sum(len(rollouts[place]) for place in part) for part in parts]
         return [place for part in self.ranks.parts_here(sizes) for place in parts[part]]
 
-    def of_all_ranks(self, all_sums: list[Sums]) -> list[Sums]:
+    def of_all_ranks(self, all_sums: list[LossSums]) -> list[LossSums]:
         """The sums of all ranks' micro-batches; empty if no rank has a gradient."""
-        numbers: list[Sums] = [
+        numbers: list[LossSums] = [
             {name: float(value) for name, value in sums.items()} for sums in all_sums
         ]
         return [sums for of_a_rank in self.ranks.exchange(numbers) for sums in of_a_rank]
@@ -123,7 +125,7 @@ class RanksPolicy(LocalPolicy):
         for parameter, total in zip(
             parameters, flat.split([parameter.numel() for parameter in parameters]), strict=True
         ):
-            self.optimizer.wide[parameter], parameter.grad = total.view_as(parameter), None
+            self.optimizer.gradient_sums[parameter], parameter.grad = total.view_as(parameter), None
 
 
 class OnOneRank(LocalPolicy):

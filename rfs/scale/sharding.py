@@ -30,7 +30,7 @@ from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_layers
-from reasoning_from_scratch.policy import LocalPolicy, Sums
+from reasoning_from_scratch.policy import LocalPolicy, LossSums
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Rollout
 from rfs.scale.ranks import Ranks
@@ -85,7 +85,7 @@ class SlicedPolicy(RanksPolicy):
     def __init__(self, slices: Slices, *given, **named) -> None:
         super().__init__(*given, **named)
         self.slices = slices
-        self.engine.let_go()  # what sampling keeps from step to step is as large as the weights
+        self.engine.free_memory()  # what sampling keeps is as large as the weights
 
     def forward_backward(
         self,
@@ -93,7 +93,7 @@ class SlicedPolicy(RanksPolicy):
         config: Loss,
         denominator: float,
         logprobs_into: list[Tensor] | None = None,
-    ) -> list[Sums]:
+    ) -> list[LossSums]:
         """A pass gathers weights from all ranks, so all ranks make as many passes as the one with
         the most; the extra ones read only a prompt, of which no token counts."""
         assert logprobs_into is None, "no rank computes all of them: call `logprobs`"
@@ -101,29 +101,30 @@ class SlicedPolicy(RanksPolicy):
             return []
         one_process, idle = LocalPolicy.forward_backward, [without_response(rollouts[0])]
         own = [rollouts[place] for place in self.rollouts_here(rollouts)] or idle
-        most = max(self.ranks.exchange(len(self.parts(own))))  # asked before any rank begins
+        count = len(self.split_into_micro_batches(own))
+        most = max(self.ranks.exchange(count))  # asked before any rank begins
         all_sums = one_process(self, own, config, denominator)
         while len(all_sums) < most:
             all_sums += one_process(self, idle, config, denominator)
         return self.of_all_ranks(all_sums)
 
-    def take_back(self) -> None:
+    def discard_failed_call(self) -> None:
         """Leaves it: the run ends, and a pass would wait for ranks that make none."""
 
-    def take_less(self) -> None:
+    def use_less_memory(self) -> None:
         """All ranks make their passes together: one alone cannot start over."""
         raise UserError("this GPU's memory has run out: lower --micro-batch-tokens") from None
 
     def add_up_gradients(self) -> None:
         sums: dict[Tensor, Tensor] = {}
-        for name, slice_ in self.optimizer.named:
+        for name, slice_ in self.optimizer.named_parameters:
             # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
             weight = self.slices.sharded[name]
             total = self.optimizer.gradient(weight)
             assert isinstance(total, DTensor)
             sums[slice_] = total.to_local().float() * self.ranks.size
             weight.grad = None
-        self.optimizer.wide = sums
+        self.optimizer.gradient_sums = sums
 
     @torch.no_grad()
     def clip_gradient(self, largest: float) -> float:
@@ -140,7 +141,7 @@ class SlicedPolicy(RanksPolicy):
     @torch.no_grad()
     def update_ratio(self) -> float | None:
         """Changes and sizes are sums over the slices of all ranks."""
-        own = [torch.stack(pair) for pair in self.optimizer.moved]
+        own = [torch.stack(pair) for pair in self.optimizer.squared_norms]
         # With LoRA's few rows a rank may have none of any matrix; it takes part nonetheless.
         total = torch.stack([torch.zeros(2, device=self.ranks.device), *own]).sum(0)
         with self.ranks.in_touch():

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from reasoning_from_scratch.losses import LOSSES
-from reasoning_from_scratch.policy import LocalPolicy, Sums
+from reasoning_from_scratch.policy import LocalPolicy, LossSums
 from reasoning_from_scratch.rollouts import Group, Rollout
 from reasoning_from_scratch.trainer import (
-    Numbers,
     Observer,
+    StepMetrics,
     StepRecord,
     advantage_metrics,
-    chosen_groups,
     loss_denominator,
-    prepared_update,
+    prepare_update,
+    select_training_groups,
     set_advantages,
     step_learning_rate,
     substep_groups,
@@ -46,7 +46,7 @@ def streaming_loop(
         groups, rollouts, sums = gradient_on_arrival(policy, arriving, config, reference)
         observer.before_update(step, groups)
         lr = step_learning_rate(config, step)
-        chosen = chosen_groups(groups, config)
+        chosen = select_training_groups(groups, config)
         numbers = rest_of_step(policy, chosen, rollouts, sums, config, lr, reference)
         stopped = observer.after_update(step, groups, numbers)
         if stopped:
@@ -59,7 +59,7 @@ def gradient_on_arrival(
     arriving: Iterable[Group],
     config: RunConfig,
     reference: LocalPolicy | None,
-) -> tuple[list[Group], list[Rollout], list[Sums]]:
+) -> tuple[list[Group], list[Rollout], list[LossSums]]:
     """All groups of a step; of the first update the rollouts that have a gradient, which is
     computed as they come, and its sums."""
     streamed = config.problems_per_step // config.num_substeps  # groups of the first update
@@ -67,19 +67,19 @@ def gradient_on_arrival(
     held: list[Group] = []  # whose rewards are all equal, until another group is live
     live = False  # whether one is
     rollouts: list[Rollout] = []
-    sums: list[Sums] = []
+    sums: list[LossSums] = []
     for part in in_parts(arriving, streamed // config.num_minibatches):
         groups += part
         if len(groups) > streamed:
             continue
-        chosen = chosen_groups(part, config)
+        chosen = select_training_groups(part, config)
         set_advantages(chosen, config)
         held += chosen
         live = live or any(group.live for group in chosen)
         if not live and config.kl == "none":
             continue
         ready, held = held, []
-        of_part, _ = prepared_update(policy, reference, ready, config, live)
+        of_part, _ = prepare_update(policy, reference, ready, config, live)
         # The divisor of their sum (tokens, perhaps) is known only once all groups are here.
         sums += policy.forward_backward(of_part, config, denominator=1.0)
         rollouts += of_part
@@ -90,18 +90,18 @@ def rest_of_step(
     policy: LocalPolicy,
     groups: Sequence[Group],
     rollouts: list[Rollout],
-    sums: list[Sums],
+    sums: list[LossSums],
     config: RunConfig,
     lr: float,
     reference: LocalPolicy | None,
-) -> Numbers:
+) -> StepMetrics:
     """The rest of trainer.train_step after the first gradient, which lacks its denominator."""
     record = StepRecord(lr)
     share, *others = substep_groups(groups, config.num_substeps)
     updates = [(rollouts, loss_denominator(share, config))]
     for share in others:
         set_advantages(share, config)
-        updates.append(prepared_update(policy, reference, share, config))
+        updates.append(prepare_update(policy, reference, share, config))
     if sums:
         _, denominator = updates[0]
         record.add(divided(sums, denominator), policy.optim_step(lr, config.grad_clip, denominator))
@@ -118,7 +118,7 @@ def in_parts(groups: Iterable[Group], size: int) -> Iterator[list[Group]]:
         yield part
 
 
-def divided(all_sums: list[Sums], denominator: float) -> list[Sums]:
+def divided(all_sums: list[LossSums], denominator: float) -> list[LossSums]:
     return [
         {name: value / denominator if name in LOSSES else value for name, value in sums.items()}
         for sums in all_sums

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import disk_errors_as
-from reasoning_from_scratch.text import expanded
+from reasoning_from_scratch.text import expand_home
 from rfs.engine import FAST
 from rfs.run.folder import FolderLock
 from rfs.serve.body import NoSuchThing, TooLarge, TooMany
@@ -38,7 +38,7 @@ NO_KEY_FOR = ("/api/v1/healthz", "/health")  # a supervisor asks these whether t
 
 def build(options: ServeOptions) -> Starlette:
     """The application; its worker runs as long as it does."""
-    folder = expanded(options.folder)
+    folder = expand_home(options.folder)
     lock = FolderLock(folder)
     with disk_errors_as(f"cannot write to {folder}", "choose another --log-path"):
         folder.mkdir(parents=True, exist_ok=True)

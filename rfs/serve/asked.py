@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from reasoning_from_scratch.chat_templates import GIVEN_TO_TEMPLATES, rendered
+from reasoning_from_scratch.chat_templates import RESERVED_NAMES, render_conversation
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import CHAT_TEMPLATE, TOKENIZER_CONFIG
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.problems import asked_by, render_prompt
+from reasoning_from_scratch.problems import prompt_format_of, render_prompt
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.tokenizer import model_stop_ids
 from rfs.report.tokens import TokenTexts
@@ -116,7 +116,7 @@ def prompts_of_generate(body: Generate, base: Base) -> Prompts:
 
 def stops_of(drawn: Sampled, tokenizer) -> Stops:
     """The model's own stop tokens, and further texts or tokens."""
-    asked = asked_by(tokenizer)
+    asked = prompt_format_of(tokenizer)
     texts = drawn.stop or ([asked.stop] if asked and asked.stop else [])
     ids = {*model_stop_ids(tokenizer), *drawn.stop_token_ids}
     return Stops(frozenset(ids), tuple(texts), tokenizer)
@@ -167,10 +167,10 @@ def conversation(talk: Talk, base: Base) -> str:
         if message["role"] == "developer":  # OpenAI's new name for it, which few templates know
             messages[number]["role"] = "system"
     template, tokenizer = template_of(base.tokenizer), base.tokenizer
-    asked = asked_by(tokenizer)
+    asked = prompt_format_of(tokenizer)
     if [message["role"] for message in messages] == ["user"] and not tools:
         if asked:
-            return asked.read_by(tokenizer, messages[0]["content"])  # as it was trained
+            return asked.render(tokenizer, messages[0]["content"])  # as it was trained
         if not (tokenizer.chat_template or tokenizer.apply_chat_template):
             return render_prompt(messages[0]["content"])
     if not template:
@@ -179,9 +179,9 @@ def conversation(talk: Talk, base: Base) -> str:
             "/v1/completions"
         )
     settings = talk.chat_template_kwargs
-    if own := sorted(set(settings) & GIVEN_TO_TEMPLATES):
+    if own := sorted(set(settings) & RESERVED_NAMES):
         raise UserError(f"chat_template_kwargs has {own[0]}, which the call itself decides")
-    put = partial(rendered, template, messages, tokenizer.named_tokens, True, **settings)
+    put = partial(render_conversation, template, messages, tokenizer.named_tokens, True, **settings)
     text = put(tools=tools)
     if tools and text == put(tools=[]):
         raise UserError(

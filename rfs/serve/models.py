@@ -30,11 +30,11 @@ from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from reasoning_from_scratch.files.weights import base_of, load_weights, model_folder, save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_state, merged
+from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_state, merge_lora
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.problems import PLACE, asked_by
+from reasoning_from_scratch.problems import PLACEHOLDER, prompt_format_of
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.text import append, as_lines, json_line, one_line, read_values
+from reasoning_from_scratch.text import append, json_line, json_lines, one_line, read_json_object
 from rfs.config import RunConfig, to_json
 from rfs.engine import FAST
 from rfs.files.models import load_model_and_tokenizer
@@ -207,7 +207,7 @@ class Trained:
         row = {k: v if math.isfinite(v) else None for k, v in row.items()}
         self.steps, self.losses = self.steps + 1, {}
         with record_may_fail(f"the metrics of {self.id}"):
-            append(self.folder / "metrics.jsonl", as_lines([row]))
+            append(self.folder / "metrics.jsonl", json_lines([row]))
 
     def load(self, place: Path, with_optimizer: bool) -> None:
         """Loads the weights of a save; with its optimizer too, training goes on as it was."""
@@ -217,7 +217,7 @@ class Trained:
         else:
             load_weights(self.policy.model, place)
         self.policy.optimizer.zero_grad()  # of the weights that were here before
-        self.policy.since_update = []
+        self.policy.calls_since_update = []
         self.policy.optimizer = AdamW(self.policy.model)
         if with_optimizer:
             self.policy.load_optimizer(tensors, state["updates"])
@@ -256,7 +256,7 @@ class Trained:
         return saved
 
     def write_weights(self, folder: Path) -> None:
-        model = merged(self.policy.model) if self.lora.rank else self.policy.model
+        model = merge_lora(self.policy.model) if self.lora.rank else self.policy.model
         save_hf_folder(model, self.policy.tokenizer, folder)
 
     def save_on_leaving(self) -> None:
@@ -374,8 +374,8 @@ class Models:
 
     def opened(self, name: str, where: str) -> Base:
         model, tokenizer = load_model_and_tokenizer(where, self.device, dtype=self.dtype)
-        if asked := asked_by(tokenizer):
-            begins = one_line(asked.read_by(tokenizer, PLACE), 60)
+        if asked := prompt_format_of(tokenizer):
+            begins = one_line(asked.render(tokenizer, PLACEHOLDER), 60)
             log.info("%s: a single question is asked as in training: %r", name, begins)
         return Base(name, where, frozen(model, tokenizer))
 
@@ -582,7 +582,7 @@ def parsed_path(path: str) -> tuple[str, str, str]:
 def config_in(folder: Path) -> ServedConfig:
     """What config.json says about the model that was trained in this folder."""
     path = folder / "config.json"
-    config = checked(ServedConfig, read_values(path), f"{path}: ")
+    config = checked(ServedConfig, read_json_object(path), f"{path}: ")
     id = config.served.id if config.served else None
     if id is not None and not (MODEL_ID.fullmatch(id) and id.replace(":", "-") == folder.name):
         raise UserError(f"{path}: served.id is {quoted(id)}, but must be that of {folder.name}")

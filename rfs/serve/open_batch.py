@@ -17,7 +17,7 @@ from reasoning_from_scratch.sampling import (
     Row,
     Sampling,
     SamplingEngine,
-    read_start,
+    prefill_common_prefix,
 )
 
 MANY_STEPS = 2**30
@@ -39,10 +39,10 @@ class OpenBatch(BurstBatch):
         self.steps_per_look = 1  # each rollout has a partner
         if self.device.type == "cpu":  # where an empty row costs as much as any other
             self.closes_gaps_at = 1.0
-        self.most_rows = self.max_prompts = sampling.sample_rows
+        self.max_rows = self.max_prompts = sampling.sample_rows
         # The engine chooses a decoder by the number of steps, which has no limit here.
-        self.decoder = engine.decoder(model, self.most_rows, MANY_STEPS)
-        draw = engine.draw(model, self.most_rows, MANY_STEPS, self.keeps)
+        self.decoder = engine.make_decoder(model, self.max_rows, MANY_STEPS)
+        draw = engine.make_draw(model, self.max_rows, MANY_STEPS, self.keep_mask)
         self.draw = partial(self._noting_likely, draw)
 
     def join(
@@ -63,15 +63,15 @@ class OpenBatch(BurstBatch):
         if self.cache is not None:
             self.cache.max_length = self.max_length
         rollouts = [Rollout(prompt_ids=prompt) for _ in keys]
-        place = sum(row.prompt <= number for row in self.waiting)  # prompts are read in order
+        place = sum(row.prompt_index <= number for row in self.waiting)  # prompts are read in order
         for rollout, key, partner in reversed(list(zip(rollouts, keys, partners, strict=True))):
-            row = Row(rollout, number, key, limit, partner, likely=likely)
+            row = Row(rollout, number, key, limit, partner, num_likely=likely)
             self.waiting.insert(place, row)
         return rollouts
 
     def _number_of(self, prompt: list[int]) -> int:
         """The number of an equal prompt that is unread or still cached, else a new one."""
-        first = self.read.stop if self.prompt_cache is None else self.read.start
+        first = self.cached_prompts.stop if self.prompt_cache is None else self.cached_prompts.start
         for number in range(first, len(self.prompts)):
             if self.prompts[number] == prompt:
                 return number
@@ -80,15 +80,17 @@ class OpenBatch(BurstBatch):
 
     def _forget_read_prompts(self) -> None:
         """Those that are in no cache anymore; else a server would keep all that it ever read."""
-        gone = self.read.stop if self.prompt_cache is None else self.read.start
+        gone = self.cached_prompts.stop if self.prompt_cache is None else self.cached_prompts.start
         del self.prompts[:gone]
-        self.read = range(self.read.start - gone, self.read.stop - gone)
+        self.cached_prompts = range(
+            self.cached_prompts.start - gone, self.cached_prompts.stop - gone
+        )
         for row in [*self.waiting, *self.rows]:
             if row is not None:
-                row.prompt -= gone
+                row.prompt_index -= gone
 
-    def _common_start(self, prompts: list[list[int]]) -> KVCache | None:
-        return read_start(self.model, prompts)
+    def _common_prefix(self, prompts: list[list[int]]) -> KVCache | None:
+        return prefill_common_prefix(self.model, prompts)
 
     def _noting_likely(self, draw: Callable[..., Draw], logits: Tensor, *how) -> Draw:
         """Draws, and records the most likely tokens for those who asked for them."""
@@ -96,19 +98,19 @@ class OpenBatch(BurstBatch):
         return draw(logits, *how)
 
     def _note_likely(self, logits: Tensor) -> None:
-        rows = [(i, row) for i, row in enumerate(self.rows) if row and row.likely]
+        rows = [(i, row) for i, row in enumerate(self.rows) if row and row.num_likely]
         if not rows:
             return
-        places = self._index([i for i, _ in rows])
-        temperature, top_p, top_k = self.policy
+        places = self._tensor([i for i, _ in rows])
+        temperature, top_p, top_k = self.distribution
         logprobs = (logits[places].float() / (temperature or 1.0)).log_softmax(-1)
         if temperature > 0 and (top_p < 1.0 or top_k > 0):  # of the distribution drawn from
             weights = self.cut(logprobs.exp(), top_p, top_k)
             logprobs = (weights / weights.sum(-1, keepdim=True)).log()  # -inf where cut
-        best = logprobs.topk(min(max(row.likely for _, row in rows), logprobs.shape[-1]))
+        best = logprobs.topk(min(max(row.num_likely for _, row in rows), logprobs.shape[-1]))
         values, ids = best.values.tolist(), best.indices.tolist()
         for (_, row), numbers, tokens in zip(rows, values, ids, strict=True):
-            pairs = list(zip(tokens, numbers, strict=True))[: row.likely]
+            pairs = list(zip(tokens, numbers, strict=True))[: row.num_likely]
             row.rollout.likely.append([one for one in pairs if one[1] > -math.inf])
 
     @torch.no_grad()
@@ -118,7 +120,7 @@ class OpenBatch(BurstBatch):
         with around(self.model):
             if not self.fill():
                 return False
-            self.take_step()
+            self.decode_step()
             if not self.rollouts:
                 self.fill()  # with nothing: frees the cache until others join
         return True

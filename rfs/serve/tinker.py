@@ -478,7 +478,7 @@ class Tinker:
             raise UserError("the request has no data")
         parts = rollouts_of(asked.data, name, base.vocabulary, base.context)
         rollouts = [rollout for part in parts for rollout in part]
-        before = len(policy.since_update)
+        before = len(policy.calls_since_update)
         try:
             logprobs, total = self.scored(policy, rollouts, loss, asked.forward_only)
             outputs, rest = [], logprobs
@@ -486,8 +486,10 @@ class Tinker:
                 outputs.append(as_output(rest[: len(part)], datum))
                 rest = rest[len(part) :]
         except Exception:
-            if len(policy.since_update) > before:  # it was added before its loss was looked at
-                policy.redo(policy.since_update[:before])
+            if (
+                len(policy.calls_since_update) > before
+            ):  # it was added before its loss was looked at
+                policy.recompute_gradient(policy.calls_since_update[:before])
             raise
         if not asked.forward_only:
             losses = trained.losses

@@ -71,7 +71,7 @@ class Listener(Partner):
 
     def hear(self, response_ids: list[int], stopped: bool) -> list[int] | None:
         request = self.request
-        self.stopped = request.stops.end(response_ids)
+        self.stopped = request.stops.reached(response_ids)
         if request.on_token:
             request.on_token(self.number, request.rollouts[self.number])
         return None if self.stopped or request.cancelled else []
@@ -265,7 +265,7 @@ class Worker:
         if not requests:
             return
         try:
-            batch.step(self.sampling.around_step)
+            batch.step(self.sampling.step_context)
         except Exception as error:  # the batch is no longer usable
             del self.batches[name]
             for request in requests:

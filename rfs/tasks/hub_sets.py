@@ -20,7 +20,7 @@ from typing import Any
 from answer_grader import get_last_boxed
 from answer_grader.gsm8k import without_thousands_commas
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problem_sets import without_end
+from reasoning_from_scratch.problem_sets import solution_before_answer
 from reasoning_from_scratch.problems import Problem
 from rfs.files.hub_data import HubDataSet, check_pyarrow, hub_data_set
 from rfs.tasks.source import Source
@@ -110,7 +110,7 @@ class HubSet(Source):
         for row in data_set.rows(named.config, named.split, sorted(wanted)):
             count += 1
             text, said = _text(row, question), _text(row, answer)
-            steps = _text(row, solution, "assistant") or without_end(said)
+            steps = _text(row, solution, "assistant") or solution_before_answer(said)
             final = final_answer(said) or marked_answer(steps)
             if text and final:
                 problems.append(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.problem_sets import as_problem, text_of
+from reasoning_from_scratch.problem_sets import as_problem, field_text
 from reasoning_from_scratch.problems import Problem
 from rfs.tasks.foreign import error_in_words
 from rfs.tasks.own_task import defines, function_from_file
@@ -40,8 +40,8 @@ class OwnProblems(OwnSource):
             for row in islice(function_from_file(self.name)(), OWN_SIZE):
                 if isinstance(row, Problem):  # a verifier may not need an answer
                     texts: dict[str, Any] = {
-                        "problem": text_of(vars(row), "problem"),
-                        "answer": text_of(vars(row), "answer", optional=True),
+                        "problem": field_text(vars(row), "problem"),
+                        "answer": field_text(vars(row), "answer", optional=True),
                     }
                     problem = replace(row, **texts)
                 else:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from answer_grader.gsm8k import gsm8k_reward
 from reasoning_from_scratch.errors import UserError, did_you_mean
-from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
+from reasoning_from_scratch.problems import is_file_function, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe
 from rfs.tasks.foreign import (
     Unfit,
@@ -45,7 +45,7 @@ def function_from_file(name: str) -> Callable:
     if name in OURS:
         return OURS[name]
     path, _, function = name.rpartition(":")
-    if not is_in_file(name) or not function:
+    if not is_file_function(name) or not function:
         raise UserError(f"{name!r} is not FILE.py:FUNCTION, as in my_task.py:reward")
     if not Path(path).is_file():
         raise UserError(f"there is no file {path}; give its path, as in ch07/my_task.py:{function}")

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.text import counted, expanded
+from reasoning_from_scratch.text import counted, expand_home
 
 AT_HELD_OUT = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is kept aside
 LEAST_HELD_OUT = 5  # an accuracy on fewer problems says nothing
@@ -107,7 +107,7 @@ class OwnSource(Source):
         return self.short_name
 
     def located(self) -> str:
-        return str(expanded(self.name).resolve())
+        return str(expand_home(self.name).resolve())
 
     def held_out(self) -> str:
         return self.name if self.has_too_few() else super().held_out()

@@ -27,7 +27,7 @@ def sampled(player):
         [tokenizer.encode(problem_prompt(problem))],
         sampling,
         stop_ids={tokenizer.eos_token_id},
-        engine=FAST.equipped(sampling, tokenizer, [problem]),
+        engine=FAST.with_partners(sampling, tokenizer, [problem]),
     )
     return group
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_tokenizer import MARKUP_TOKENS, SPECIAL_TOKENS, book_chat_template, train_tokenizer
 
-from reasoning_from_scratch.chat_templates import rendered
+from reasoning_from_scratch.chat_templates import render_conversation
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_tokenizer_only, shipped_checkpoint
 from reasoning_from_scratch.problems import render_prompt
@@ -76,12 +76,12 @@ TALK = said(("system", "Be brief."), ("user", "2 + 2?"), ("assistant", " 4"), ("
 
 def test_the_base_models_chat_template_is_the_books_prompt():
     template = book_chat_template()
-    assert rendered(template, said(("user", "2 + 2?")), {}) == render_prompt("2 + 2?")
+    assert render_conversation(template, said(("user", "2 + 2?")), {}) == render_prompt("2 + 2?")
     first, second = render_prompt("2 + 2?"), render_prompt("3 + 3?")
-    text = rendered(template, TALK, {})
+    text = render_conversation(template, TALK, {})
     assert text == f"Be brief.\n\n{first} 4<|endoftext|>{second}"
     with pytest.raises(UserError, match="there is no place for the role tool"):
-        rendered(template, said(("tool", "4")), {})
+        render_conversation(template, said(("tool", "4")), {})
 
 
 @pytest.mark.parametrize("name", ["tiny-base", "tiny-grpo", "tiny-grpo-longer"])
@@ -92,4 +92,4 @@ def test_the_base_models_have_it_and_are_not_put_into_it(name):
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     text = theirs.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
-    assert text == rendered(book_chat_template(), TALK, {})
+    assert text == render_conversation(book_chat_template(), TALK, {})

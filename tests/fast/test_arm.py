@@ -270,7 +270,7 @@ def test_a_step_and_its_draw_bring_the_tokens_that_they_bring_here(name, int8, e
     cache, tokens = read_prompts(model, 40)
     found = []
     for other in (load_library(dtype), library):
-        again = cache.take(torch.arange(40))
+        again = cache.select_rows(torch.arange(40))
         logits = CompiledDecoder(model, other, int8)(tokens, cache=again)[:, -1]
         found.append((logits.float(), drawn_by(other, logits)))
     (wanted, here), (logits, there) = found

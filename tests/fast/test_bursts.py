@@ -48,7 +48,7 @@ def noted():
             seen.order.append("look")
             return super().record_all(burst)
 
-    return replace(PLAIN_ENGINE, batch=lambda model: Noted), seen
+    return replace(PLAIN_ENGINE, batch_class=lambda model: Noted), seen
 
 
 @pytest.mark.parametrize("max_rows", [2, 7, 64])

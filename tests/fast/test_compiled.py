@@ -127,7 +127,7 @@ def test_recorded_steps_of_all_sizes_are_compiled_for_once():
     for rows in (8, 5, 4, 1):
         cache = KVCache(3, 1024)
         model.fill_cache(torch.ones(rows, 250, dtype=torch.long), cache)
-        plain, tokens = cache.take(torch.arange(rows)), torch.ones(rows, 1, dtype=torch.long)
+        plain, tokens = cache.select_rows(torch.arange(rows)), torch.ones(rows, 1, dtype=torch.long)
         for _ in range(14):
             found, wanted = decoder(tokens, cache=cache), model(tokens, cache=plain)
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)

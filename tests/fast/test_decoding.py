@@ -103,10 +103,10 @@ def test_what_all_rows_begin_with_may_be_read_from_the_first_one(dtype, shared, 
     ids[:, :64] = ids[0, :64]
     cache = KVCache(len(model.trf_blocks), 100)
     model.fill_cache(ids, cache, torch.arange(90) < torch.tensor([65, 90, 70, 81, 77])[:, None])
-    alone = cache.take(torch.arange(5))
+    alone = cache.select_rows(torch.arange(5))
     for store in (*cache.keys, *cache.values):
         store[1:, :, : shared // 16 * 16] = torch.nan
-    cache.shared = shared
+    cache.shared_slots = shared
     found, wanted = (several_steps(decoder, c, ids[:, :1]) for c in (cache, alone))
     assert torch.equal(found, wanted)
 
@@ -119,11 +119,11 @@ def test_the_sampler_says_how_much_all_prompts_share():
     def decoder(model, rows, steps):
         inner = CompiledDecoder(model, load_library(torch.float32))
         decode = inner.decode
-        inner.decode = lambda ids, cache: (seen.append(cache.shared), decode(ids, cache))[1]
+        inner.decode = lambda ids, cache: (seen.append(cache.shared_slots), decode(ids, cache))[1]
         return inner
 
     prompts, sampling = [[*start, i] for i in (1, 2, 3)], Sampling(20, rollouts=2)
-    engine = SamplingEngine(decoder=decoder)
+    engine = SamplingEngine(make_decoder=decoder)
     found = generate(model, prompts, sampling, stop_ids=(), engine=engine)
     assert set(seen) == {80}
     plain = generate(model, prompts, sampling, stop_ids=(), engine=PLAIN_ENGINE)
@@ -161,7 +161,7 @@ def test_in_bfloat16_as_near_to_float64_as_torch_is(family, n_layers, lora, flag
 
 
 def cast(cache, dtype):
-    copy = cache.take(torch.arange(len(cache.lengths)))
+    copy = cache.select_rows(torch.arange(len(cache.lengths)))
     copy.keys, copy.values = ([x.to(dtype) for x in some] for some in (copy.keys, copy.values))
     return copy
 
@@ -176,7 +176,7 @@ def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtyp
     together = several_steps(decoder, cache, tokens)
     for some in ([4], [29, 3], list(range(7, 20))):
         rows = torch.tensor(some)
-        alone = several_steps(decoder, cache.take(rows), tokens[rows])
+        alone = several_steps(decoder, cache.select_rows(rows), tokens[rows])
         assert torch.equal(alone, together[:, rows])
     for count in (1, 3, 8):
         with threads(count):
@@ -268,13 +268,13 @@ def test_weights_made_in_inference_mode_are_packed_each_time():
 
 
 @needs_compiler
-@pytest.mark.parametrize("decoder_of", [decoder_for, int8_decoder_for])
-def test_damaged_weights_stay_visible(decoder_of):
+@pytest.mark.parametrize("make_decoder", [decoder_for, int8_decoder_for])
+def test_damaged_weights_stay_visible(make_decoder):
     for value in (torch.nan, torch.inf):
         model = model_that_fits()
         cache, tokens = read_prompts(model, 4)
         model.trf_blocks[1].att.W_key.weight[3] = value
-        decoder = decoder_of(model, 4, 60)
+        decoder = make_decoder(model, 4, 60)
         assert isinstance(decoder, CompiledDecoder)
         assert not several_steps(decoder, cache, tokens)[1].isfinite().any()
 

@@ -51,18 +51,18 @@ def test_on_a_cpu_all_but_float64_is_sampled_in_c(family, dtype, caplog):
         model = model_of(family, dtype, lora, vocabulary)
         for replies, cut in product(REPLIES, CUTS):
             sampling = RunConfig(max_new_tokens=40, **replies, **cut)
-            engine = FAST.equipped(sampling, None, [Problem("1", "1 + 1?", "2")])
-            assert (engine.partner is not None) == bool(replies)
-            decoder = engine.decoder(model, 4, 100)
+            engine = FAST.with_partners(sampling, None, [Problem("1", "1 + 1?", "2")])
+            assert (engine.make_partner is not None) == bool(replies)
+            decoder = engine.make_decoder(model, 4, 100)
             assert type(decoder) is (CompiledDecoder if in_c else Decoder), (lora, replies, cut)
-            draw = engine.draw(model, 4, 100, bool(cut))
+            draw = engine.make_draw(model, 4, 100, bool(cut))
             wide = in_c and vocabulary == WIDE
             assert (getattr(draw, "func", draw) is sample_next_token) != wide
     assert caplog.text.count("several times slower, since its weights are in float64") == (not in_c)
 
 
 def test_a_short_job_takes_the_models_own_steps_without_a_word(caplog):
-    assert type(FAST.decoder(model_of("Qwen3", torch.float64, "none", 96), 4, 10)) is Decoder
+    assert type(FAST.make_decoder(model_of("Qwen3", torch.float64, "none", 96), 4, 10)) is Decoder
     assert not caplog.text
 
 
@@ -70,14 +70,14 @@ def test_a_short_job_takes_the_models_own_steps_without_a_word(caplog):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("family", FAMILIES_IN_C)
 def test_who_asks_for_8_bits_gets_them_however_short_the_job_or_a_sentence(family, dtype):
-    decoder_of = FAST.decoder_of(Sampling(sampling_weights="int8"))
+    make_int8 = FAST.choose_decoder(Sampling(sampling_weights="int8"))
     for lora, vocabulary in product(LORA, VOCABULARIES):
         model = model_of(family, dtype, lora, vocabulary)
         if dtype == torch.float64:
             with pytest.raises(UserError, match="int8 does not work here: .* in float64; drop it"):
-                decoder_of(model, 4, 10)
+                make_int8(model, 4, 10)
         else:
-            assert decoder_of(model, 4, 10).int8
+            assert make_int8(model, 4, 10).int8
 
 
 @pytest.mark.parametrize("change", ["hook", "sizes", "device", "compiler", "engine"])
@@ -104,5 +104,5 @@ def test_a_slow_way_is_named_once(change, reason, caplog):
     if change == "hook":
         model.register_forward_hook(lambda *_: None)
     for _ in range(3):
-        assert type(FAST.decoder(model, 4, 100)) is Decoder
+        assert type(FAST.make_decoder(model, 4, 100)) is Decoder
     assert caplog.text.count(reason) == 1

@@ -103,7 +103,7 @@ def graph_engine(record, made=None):
     def draw(model, rows, steps, keeps):
         return partial(GraphDraw(record), keeps=keeps)
 
-    return SamplingEngine(decoder=decoder, cut=cut_by_digits, draw=draw)
+    return SamplingEngine(make_decoder=decoder, cut=cut_by_digits, make_draw=draw)
 
 
 @RECORDS
@@ -157,7 +157,7 @@ class Interrupts(Partner):
 def test_forced_tokens_of_a_partner(record):
     ask = model_of(), [[1, 2], [3]], Sampling(30, rollouts=2)
     engines = (
-        replace(engine, partner=lambda problem: Interrupts())
+        replace(engine, make_partner=lambda problem: Interrupts())
         for engine in (graph_engine(record), PLAIN_ENGINE)
     )
     found, wanted = (generate(*ask, stop_ids=set(), engine=engine) for engine in engines)
@@ -179,11 +179,11 @@ def test_what_lies_in_hidden_slots_and_unused_rows_does_not_count():
                     store[row, :, length:] = 1e4
 
     assert torch.equal(several_steps(Dirty(Decoder(model), again), cache, tokens, 12), wanted)
-    fewer = cache.take(torch.arange(6))
+    fewer = cache.select_rows(torch.arange(6))
     decoder = Dirty(Decoder(model), again)
     decoder(tokens, cache=fewer)
     fewer.shrink(3)  # of 8 rows that are computed, 6 were in use and now 3 are
-    other = cache.take(torch.arange(6))
+    other = cache.select_rows(torch.arange(6))
     model(tokens, cache=other)
     other.shrink(3)
     found, expected = decoder(tokens[:3], cache=fewer), model(tokens[:3], cache=other)
@@ -217,7 +217,7 @@ def test_a_run_keeps_its_recordings_and_sees_its_updates(gpu):
         yield
 
     engine = replace(
-        FAST, decoder=kept.decoder, draw=kept.draw, cut=cut_by_digits, around_step=look
+        FAST, make_decoder=kept.decoder, make_draw=kept.draw, cut=cut_by_digits, step_context=look
     )
     for _ in range(3):
         found.append(drawn(model, 40, engine=engine, top_p=0.8))
@@ -241,7 +241,10 @@ def test_two_batches_of_a_model_at_once_do_not_share_their_keys(gpu):
     other, other_tokens = read_prompts(model, 4, seed=1)
     wanted = [several_steps(model, *pair) for pair in ((cache, tokens), (other, other_tokens))]
     found = [[], []]
-    pairs = [(cache.take(torch.arange(4)), tokens), (other.take(torch.arange(4)), other_tokens)]
+    pairs = [
+        (cache.select_rows(torch.arange(4)), tokens),
+        (other.select_rows(torch.arange(4)), other_tokens),
+    ]
     for _ in range(3):
         for i, (own, next_tokens) in enumerate(pairs):  # in turn, as where one waits half-way
             logits = kept.decoder(model, 4, 60)(next_tokens, cache=own)[:, -1].clone()
@@ -313,7 +316,7 @@ def test_who_is_recorded_on_a_gpu(gpu):
     assert decoder_for(model, 5, 60, compiled=True).compiled
     model.register_forward_hook(lambda *_: None)
     assert type(decoder_for(model, 5, 60)) is Decoder
-    assert FAST.decoder is decoder_for and FAST.draw is draw_for
+    assert FAST.make_decoder is decoder_for and FAST.make_draw is draw_for
 
 
 def test_what_graphs_do_not_know_is_left_to_the_model():

@@ -96,7 +96,7 @@ def prompts_read(model, rows):
     """A cache of so many prompts, and the tokens that follow."""
     cache = KVCache(model.cfg["n_layers"], PROMPT + ANSWER)
     like = torch.empty(rows, model.cfg["n_kv_groups"], 1, model.cfg["head_dim"], device="meta")
-    cache.open(rows, "meta")
+    cache.start_rows(rows, "meta")
     for layer in range(cache.n_layers):
         cache._reserve(layer, like.to(model.cfg["dtype"]), PROMPT)
     cache.advance(PROMPT)

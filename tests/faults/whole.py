@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 from toy import timeless
 
-from reasoning_from_scratch.text import scan_lines
+from reasoning_from_scratch.text import scan_json_lines
 from rfs.files.saved_models import CARD_FILE
 
 NOT_COMPARED = {"logs.log"}
@@ -15,7 +15,7 @@ SAVE_KEYS = ("name", "batch", "final", "best", "eval_acc")
 
 
 def lines(path: Path) -> list[dict]:
-    rows, bad = scan_lines(path)
+    rows, bad = scan_json_lines(path)
     assert not bad, f"{path} has damaged lines {bad}"
     return rows
 

@@ -12,8 +12,8 @@ from reasoning_from_scratch.files.adapters import ADAPTER_WEIGHTS
 from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG, base_of
 from reasoning_from_scratch.files.tensor_files import load_state, save_state
 from reasoning_from_scratch.files.weights import load_tokenizer_only
-from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merged, save_peft
-from reasoning_from_scratch.problems import PROMPT_FILE, Asked, asked_by
+from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merge_lora, save_peft
+from reasoning_from_scratch.problems import PROMPT_FILE, PromptFormat, prompt_format_of
 from rfs.commands import cli
 from rfs.config import RunConfig
 from rfs.files.models import check_model_name, load_model_and_tokenizer
@@ -46,7 +46,7 @@ def changed(folder, **values):
 @pytest.mark.parametrize("places", [("att", "ff"), ("att",)])
 def test_its_weights_are_those_of_the_merged_model_to_the_bit(tmp_path, dtype, places):
     folder, model = written(tmp_path / "adapter", "tiny", dtype=dtype, places=places)
-    expected = merged(model).state_dict()
+    expected = merge_lora(model).state_dict()
     found = load_model_and_tokenizer(folder, dtype=dtype)[0].state_dict()
     base, tokenizer = load_model_and_tokenizer("tiny", dtype=dtype)
     before = base.state_dict()
@@ -61,23 +61,23 @@ def test_the_base_may_be_a_folder_that_the_commands_find_again(tmp_path):
     """`rfs export` writes a folder that others open, which is then the base of another adapter."""
     first, model = written(tmp_path / "first", "tiny", dtype=torch.float32)
     assert cli.main(["export", str(first), "--to", str(tmp_path / "whole")]) == 0
-    expected = merged(model).state_dict()
+    expected = merge_lora(model).state_dict()
     assert all(torch.equal(t, expected[n]) for n, t in load_state(tmp_path / "whole").items())
     second, model = written(tmp_path / "second", tmp_path / "whole", dtype=torch.float32)
     found = load_model_and_tokenizer(second)[0].state_dict()
-    assert all(torch.equal(found[n], t) for n, t in merged(model).state_dict().items())
+    assert all(torch.equal(found[n], t) for n, t in merge_lora(model).state_dict().items())
 
 
 def test_one_that_is_shipped_is_known_by_its_name(adapter, monkeypatch):
     """Its base, its prompt and its weights are found from anywhere."""
-    asked = Asked("Problem: {problem}\nSolution:", stop="\n")
+    asked = PromptFormat("Problem: {problem}\nSolution:", stop="\n")
     (adapter / PROMPT_FILE).write_bytes(asked.to_json())
     monkeypatch.setattr(model_names, "shipped_folder", lambda name: adapter)
     check_model_name("qwen-gsm8k")
     assert base_of("qwen-gsm8k") == "tiny"
     wanted, _ = load_model_and_tokenizer(adapter)
     found, tokenizer = load_model_and_tokenizer("qwen-gsm8k")
-    assert asked_by(tokenizer) == asked
+    assert prompt_format_of(tokenizer) == asked
     both = zip(wanted.state_dict().values(), found.state_dict().values(), strict=True)
     assert all(torch.equal(one, other) for one, other in both)
     assert load_tokenizer_only("qwen-gsm8k").encode("3 + 4")

@@ -17,7 +17,7 @@ from reasoning_from_scratch.files.gguf_files import (
     read_gguf,
 )
 from reasoning_from_scratch.files.tensor_files import to_hf_names
-from reasoning_from_scratch.qwen3 import stretched
+from reasoning_from_scratch.qwen3 import stretch_context
 from reasoning_from_scratch.tokenizer import model_stop_ids
 from rfs.files.models import load_model_and_tokenizer
 from tests.files.test_weights import LLAMA_3, make_model
@@ -94,7 +94,7 @@ def write(path, model, kind, quantized=(), leave_out=(), special=SPECIAL, **fiel
             writer.add_tensor(own, np.ascontiguousarray(numbers))
     if scaling := cfg.get("rope_scaling"):
         slowness = cfg["rope_base"] ** (torch.arange(0, cfg["head_dim"], 2).float() / 16)
-        angles = (stretched(slowness, **scaling) / slowness).numpy()
+        angles = (stretch_context(slowness, **scaling) / slowness).numpy()
         writer.add_tensor("rope_freqs.weight", angles)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

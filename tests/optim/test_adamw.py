@@ -186,7 +186,7 @@ def test_several_optimizers_of_one_narrow_model_do_not_take_each_others_gradient
     model = net().to(torch.bfloat16)
     first, second = AdamW(model), AdamW(model)
     for optimizer in (second, first):
-        with optimizer.adding_up(model):
+        with optimizer.accumulate_gradients(model):
             model(torch.ones(2, 5, dtype=torch.bfloat16)).sum().backward()
     assert len(first.gradients()) == len(second.gradients()) == 4
     usual = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -220,7 +220,7 @@ def test_narrow_gradients_are_never_all_there_beside_their_sum():
         parameter.register_post_accumulate_grad_hook(look)  # called before the optimizer's
     x = torch.ones(2, 8, dtype=torch.bfloat16)
     for _ in range(3):
-        with optimizer.adding_up(model):
+        with optimizer.accumulate_gradients(model):
             model(x).float().square().sum().backward()
     assert max(most) == 1 and len(most) == 3 * 8
     assert all(gradient.dtype == torch.float32 for gradient in optimizer.gradients())

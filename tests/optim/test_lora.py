@@ -18,7 +18,7 @@ from reasoning_from_scratch.optim.lora import (
     load_lora,
     lora_layers,
     lora_state,
-    merged,
+    merge_lora,
     save_peft,
 )
 from rfs.config import RunConfig
@@ -41,7 +41,7 @@ def test_it_starts_as_the_model_it_is_put_on():
 @pytest.mark.parametrize("rank", [1, 3, 40])
 def test_merged_weights_give_the_same_logits(rank):
     model = with_lora(small_model(), rank)
-    plain = merged(model)
+    plain = merge_lora(model)
     assert not lora_layers(plain) and set(plain.state_dict()) == set(small_model().state_dict())
     assert (model(IDS) - small_model()(IDS)).abs().max() > 0.1
     torch.testing.assert_close(plain(IDS), model(IDS), rtol=1e-5, atol=1e-5)
@@ -56,7 +56,7 @@ def test_a_bfloat16_weight_is_rounded_once_when_it_is_merged():
 def test_a_tied_head_stays_tied():
     model = toy_model(tie_embeddings=True)
     add_lora(model, 2, 4.0)
-    plain = merged(model)
+    plain = merge_lora(model)
     assert plain.out_head.weight is plain.tok_emb.weight
 
 
@@ -122,7 +122,7 @@ def test_a_run_trains_a_and_b_only_and_saves_merged_weights(tmp_path):
     for name, tensor in start.items():
         assert torch.equal(state[name], tensor), name
     saved = load_state(tmp_path / "run" / "checkpoints" / "000004")
-    for name, tensor in merged(result.model).state_dict().items():
+    for name, tensor in merge_lora(result.model).state_dict().items():
         assert torch.equal(saved[name], tensor), name
     assert (tmp_path / "run" / "adapter" / "adapter_model.safetensors").is_file()
 

@@ -6,7 +6,7 @@ import torch
 from small_model import small_model
 
 from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.optim.muon import MuonAdamW, kind_of
+from reasoning_from_scratch.optim.muon import MuonAdamW, parameter_kind
 
 RATES = {"matrix_lr": 0.02, "embedding_lr": 0.3, "unembedding_lr": 0.05}
 LR = 0.1
@@ -20,7 +20,7 @@ def backward(model, step):
 
 
 def test_kinds():
-    kinds = {name: kind_of(name, p) for name, p in small_model().named_parameters()}
+    kinds = {name: parameter_kind(name, p) for name, p in small_model().named_parameters()}
     assert kinds["tok_emb.weight"] == "embedding" and kinds["out_head.weight"] == "head"
     assert kinds["trf_blocks.0.ff.fc1.weight"] == "matrix"
     assert kinds["trf_blocks.1.norm1.scale"] == "head"
@@ -34,7 +34,7 @@ def test_each_parameter_moves_as_by_the_optimizer_of_its_kind(monkeypatch):
     mixed = MuonAdamW(model, **RATES)
     named = dict(copies.named_parameters())
     muon = torch.optim.Muon(
-        [p for n, p in named.items() if kind_of(n, p) == "matrix"],
+        [p for n, p in named.items() if parameter_kind(n, p) == "matrix"],
         lr=RATES["matrix_lr"] * LR,
         weight_decay=0.0,
     )
@@ -45,14 +45,14 @@ def test_each_parameter_moves_as_by_the_optimizer_of_its_kind(monkeypatch):
             assert torch.equal(p, copy), name
             copy.grad = p.grad.clone()
         mixed.step(LR)
-        with monkeypatch.context() as in_float32:
-            in_float32.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)  # until torch 2.14
-            in_float32.setattr(torch, "bfloat16", torch.float32)  # from 2.15 on
+        with monkeypatch.context() as to_float32:
+            to_float32.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)  # until torch 2.14
+            to_float32.setattr(torch, "bfloat16", torch.float32)  # from 2.15 on
             muon.step()
         gradients = {name: p.grad for name, p in named.items()}
         for kind, adam in adams.items():
             for name, p in named.items():
-                p.grad = gradients[name] if kind_of(name, p) == kind else None
+                p.grad = gradients[name] if parameter_kind(name, p) == kind else None
             adam.step(LR * RATES[f"{'un' if kind == 'head' else ''}embedding_lr"])
 
 

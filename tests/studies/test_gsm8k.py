@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.problems import PLACE
+from reasoning_from_scratch.problems import PLACEHOLDER
 from reasoning_from_scratch.sampling import Sampling
 from rfs.files.tables import read_table, write_table
 from tests.studies.made_data import write_gsm8k, write_rows
@@ -84,7 +84,7 @@ def test_examples_held_back_and_trained_are_apart(data):
 
 def test_every_prompt_has_a_place_for_the_problem(data):
     for make in questions.PROMPTS.values():
-        assert make().count(PLACE) == 1
+        assert make().count(PLACEHOLDER) == 1
     assert questions.four_examples().count("\\boxed") == 4
 
 

@@ -19,11 +19,11 @@ from reasoning_from_scratch.tiny.world import (
     SPLIT_SIZES,
     THINGS,
     WORKED_START,
-    beyond,
     content_key,
     is_held_out,
     parts,
     tiny_problem,
+    why_out_of_scope,
 )
 
 TRAIN = [tiny_problem("train", index) for index in range(4000)]
@@ -178,12 +178,12 @@ def test_what_is_not_there(split, index, error):
     ],
 )
 def test_what_a_tiny_model_cannot_have_learned(question, why):
-    assert beyond(question) == why
+    assert why_out_of_scope(question) == why
 
 
 def test_hardly_a_problem_of_their_own_world_is_new_to_them():
     for split in SPLIT_SIZES:
-        found = [beyond(tiny_problem(split, index)["problem"]) for index in range(500)]
+        found = [why_out_of_scope(tiny_problem(split, index)["problem"]) for index in range(500)]
         new = [why for why in found if why]
         assert all(why.startswith("it has read nothing like") for why in new)  # they know the words
         assert len(new) <= 5

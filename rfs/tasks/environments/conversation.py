@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from reasoning_from_scratch.errors import unknown_name
-from reasoning_from_scratch.problems import Problem, is_in_file, refuse_bare_file
+from reasoning_from_scratch.problems import Problem, is_file_function, refuse_bare_file
 from reasoning_from_scratch.sampling import Partner, Rollout, Sampling
-from reasoning_from_scratch.tokenizer import ended_text
+from reasoning_from_scratch.tokenizer import text_before_stop
 from rfs.tasks.environments.calculator import Calculator
 from rfs.tasks.environments.guess import Guess
 from rfs.tasks.environments.retry import Retry
@@ -40,7 +40,7 @@ LONGEST_REPLY = 10_000  # characters
 def environment_of(name: str) -> Callable[[Problem], Environment]:
     """What makes an environment from a problem: one of ours, or FILE.py:CLASS."""
     refuse_bare_file(name, "class")
-    if name not in OURS and not is_in_file(name):
+    if name not in OURS and not is_file_function(name):
         raise unknown_name("environment", name, [*OURS, "FILE.py:CLASS"])
     if name in OURS:
         return OURS[name]
@@ -105,7 +105,9 @@ class Conversation(Partner):
         if not stopped and not cut:
             said = self.calculator.hear(response_ids, stopped) if self.calculator else []
         else:
-            text = ended_text(self.tokenizer, turn) if stopped else self.tokenizer.decode(turn)
+            text = (
+                text_before_stop(self.tokenizer, turn) if stopped else self.tokenizer.decode(turn)
+            )
             said = self.answer(text, stopped)
         if said:
             self.turn_start = len(response_ids) + len(said) if stopped or cut else self.turn_start

@@ -196,7 +196,7 @@ def tools_in_template(tokenizer) -> bool:
     if not tokenizer.has_tools():
         return False
     example = ("look", {"at": 1})
-    if example not in readable_calls(tokenizer.written_call(*example)):
+    if example not in readable_calls(tokenizer.render_tool_call(*example)):
         raise UserError(
             "this model's chat template writes calls of tools in a form that is not read here; "
             f"what is read is {FORM}, as of Qwen2.5, Qwen3 and Hermes. Take --prompt plain, "

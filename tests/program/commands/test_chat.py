@@ -8,9 +8,9 @@ from small_model import small_model
 from toy import saved, toy_model, toy_tokenizer
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.problems import PLACE, PROMPT_FILE, Asked, render_prompt
+from reasoning_from_scratch.problems import PLACEHOLDER, PROMPT_FILE, PromptFormat, render_prompt
 from reasoning_from_scratch.sampling import Sampling, generate
-from reasoning_from_scratch.tokenizer import past_turn
+from reasoning_from_scratch.tokenizer import render_past_turn
 from rfs.commands import chat
 from rfs.commands.chat import Chat, ChatOptions, say, stream_text
 
@@ -35,7 +35,7 @@ class WrappingTokenizer(ByteTokenizer):
     apply_chat_template = True
 
     def wrap_chat(self, prompt, past=()):
-        return "".join(past_turn(*turn) for turn in past) + f"<user>{prompt}</user>"
+        return "".join(render_past_turn(*turn) for turn in past) + f"<user>{prompt}</user>"
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_model_that_was_trained_on_the_bare_question_is_asked_it(tokenizer, sc
     prompts = scripted("1", "2")
     for in_chat in (False, True):
         asked = tokenizer()
-        asked.files = {PROMPT_FILE: Asked(PLACE, chat_template=in_chat).to_json()}
+        asked.files = {PROMPT_FILE: PromptFormat(PLACEHOLDER, chat_template=in_chat).to_json()}
         list(Chat(None, asked, ChatOptions()).answer("Hi"))
     assert [prompt for prompt, *_ in prompts] == ["Hi", "<user>Hi</user>"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reasoning_from_scratch.config import facts_of
+from reasoning_from_scratch.config import field_facts
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import AtLeast
 from reasoning_from_scratch.files import weights
@@ -121,10 +121,10 @@ OF_RUNS = ("train", "compare", "preflight")
 BOUNDED = [
     (command, name, fact.number)
     for command, target in cli.OPTIONS.items()
-    for name, facts in facts_of(cli.load_function(target)).items()
+    for name, facts in field_facts(cli.load_function(target)).items()
     for fact in facts
     if isinstance(fact, AtLeast)
-    and (command not in OF_RUNS or fact not in facts_of(RunConfig).get(name, ()))
+    and (command not in OF_RUNS or fact not in field_facts(RunConfig).get(name, ()))
 ]
 
 

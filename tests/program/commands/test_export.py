@@ -12,7 +12,7 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import save_model
-from reasoning_from_scratch.problems import asked_by, asked_of
+from reasoning_from_scratch.problems import load_prompt_format, prompt_format_of
 from rfs import load_model_and_tokenizer
 from rfs.commands.chat import Chat, ChatOptions
 from rfs.commands.cli import main
@@ -180,7 +180,7 @@ def test_a_run_is_asked_as_in_training_though_its_prompt_file_is_gone(
         file.unlink(missing_ok=True)
     settings = json.loads((tmp_path / "answers.card.json").read_text())["settings"]
     tokenizer = load_model_and_tokenizer(run)[1]
-    told = asked_by(tokenizer)
+    told = prompt_format_of(tokenizer)
     assert settings["prompt"] == tokenizer.decode(tokenizer.encode(told.prompt))
     assert told.prompt.startswith("Q: 1 + 1") and settings["stop"] == told.stop == "\n\n"
 
@@ -189,4 +189,4 @@ def test_a_damaged_prompt_file_is_one_line(asked_otherwise, tmp_path, capsys):
     for text in ("{", "[]", '{"prompt": "no place", "chat_template": true, "stop": null}'):
         (tmp_path / "prompt.json").write_text(text)
         with pytest.raises(UserError, match="does not say how the model was asked"):
-            asked_of(tmp_path)
+            load_prompt_format(tmp_path)

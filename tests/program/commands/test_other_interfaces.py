@@ -16,7 +16,7 @@ from reasoning_from_scratch.files.model_names import shipped_folder
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.text import read_lines
-from reasoning_from_scratch.trainer import prepared_update, set_advantages
+from reasoning_from_scratch.trainer import prepare_update, set_advantages
 from rfs.commands.other_words import SAME
 from rfs.commands.train_options import TrainOptions
 from rfs.run.option_checks import check
@@ -87,7 +87,7 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
             rollout.reward = float(len(set(rollout.response_ids)) % 2)
     set_advantages(groups, config)
     policy = toy_policy(model, config)
-    rollouts, denominator = prepared_update(policy, None, groups, config)
+    rollouts, denominator = prepare_update(policy, None, groups, config)
     policy.forward_backward(rollouts, config, denominator)
     expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()

@@ -23,17 +23,17 @@ from reasoning_from_scratch.files.weights import save_hf_folder, shipped_checkpo
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator
 from reasoning_from_scratch.problems import (
-    asked_by,
     problem_prompt,
-    remember_prompt,
+    prompt_format_of,
     render_prompt,
+    store_prompt_format,
 )
 from reasoning_from_scratch.recipes import RECIPES as RECIPE_TABLE
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
 from reasoning_from_scratch.text import percent
 from reasoning_from_scratch.tiny.guessing import guess_problem
-from reasoning_from_scratch.tiny.world import beyond, parts
+from reasoning_from_scratch.tiny.world import parts, why_out_of_scope
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from rfs.commands.cli import main
 from rfs.commands.playground import (
@@ -234,7 +234,7 @@ def same_gradients(page, which: int, model, rollouts: list[Rollout], rewards, re
         rollout.advantage = float(advantage)
         noise = 0.3 * torch.randn(len(rollout.logprobs), generator=random)
         rollout.logprobs = (torch.tensor(rollout.logprobs) + noise).tolist()
-        old.append(rollout.of_sampled(rollout.logprobs))
+        old.append(rollout.select_sampled(rollout.logprobs))
     packages_gradient(model, rollouts, recipe)
     group = {
         "prompt_ids": rollouts[0].prompt_ids,
@@ -401,7 +401,7 @@ def test_the_page_knows_what_the_models_have_read(page):
         [list(part) for part in parts(question)] for question in asked
     ]
     found = page.run(f"{json.dumps(asked[:-100])}.map(beyond)")
-    assert [bool(why) for why in found] == [bool(beyond(question)) for question in TYPED]
+    assert [bool(why) for why in found] == [bool(why_out_of_scope(question)) for question in TYPED]
     fill(page, problem="What is 6 * 7?", truth="41")
     assert "they have read nothing like “is 6 * 7?”" in click(page, "ask")
     assert "a kind of problem it has not read" in texts(page, "#answers .verdict")[0]
@@ -521,7 +521,7 @@ def packages_games(model, tokenizer, numbers: list[int], sampling: Sampling) -> 
         sampling,
         stop_ids=stop_ids_of(tokenizer),
         streams=[(0, order.index(number)) for number in numbers],
-        engine=FAST.equipped(sampling, tokenizer, problems),
+        engine=FAST.with_partners(sampling, tokenizer, problems),
     )
     return [rollout for group in groups for rollout in group]
 
@@ -559,7 +559,7 @@ def test_games_are_the_packages_token_for_token(page, models, which, temperature
     assert [game["finished"] for game in found] == [game.finished for game in expected]
     assert [game["rewards"] for game in found] == [game.outcome for game in expected]
     for ours, theirs in zip(found, expected, strict=True):
-        drawn = torch.tensor(theirs.of_sampled(theirs.logprobs))
+        drawn = torch.tensor(theirs.select_sampled(theirs.logprobs))
         torch.testing.assert_close(torch.tensor(ours["logprobs"]), drawn, rtol=0, atol=1e-3)
         assert len(ours["said"]) == theirs.turns
     assert any(game.forced for game in expected)
@@ -651,8 +651,8 @@ def saved(folder: Path, model, tokenizer) -> Entry:
 @pytest.mark.parametrize("kind", ["book", "question", "chat"])
 def test_a_model_is_asked_as_it_was_in_training(tmp_path, kind):
     model, tokenizer = load_model_and_tokenizer("tiny-base")
-    remember_prompt(tokenizer, kind, load_problems("tiny", limit=1))
-    expected = asked_by(tokenizer).read_by(tokenizer, "What is 6 * 7?")
+    store_prompt_format(tokenizer, kind, load_problems("tiny", limit=1))
+    expected = prompt_format_of(tokenizer).render(tokenizer, "What is 6 * 7?")
     data, _ = packed([saved(tmp_path / "mine", model, tokenizer)])
     assert "What is 6 * 7?".join(data["models"][0]["prompt"]) == expected
 
@@ -664,6 +664,6 @@ def test_a_model_that_the_page_cannot_compute_or_stop_is_refused(tmp_path):
         with pytest.raises(UserError, match=f"{family} is not a Qwen3"):
             packed([saved(tmp_path / family, other, tokenizer)])
     tokenizer.end_answers_at("Question:")
-    remember_prompt(tokenizer, "book", load_problems("tiny", limit=1))
+    store_prompt_format(tokenizer, "book", load_problems("tiny", limit=1))
     with pytest.raises(UserError, match="mine was trained with --stop 'Question:'"):
         packed([saved(tmp_path / "mine", model, tokenizer)])

@@ -9,7 +9,7 @@ from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_state, load_weights
-from reasoning_from_scratch.text import as_lines, read_lines
+from reasoning_from_scratch.text import json_lines, read_lines
 from rfs import Policy, load_model_and_tokenizer
 from rfs.commands.cli import main
 from rfs.commands.ending import before_and_after
@@ -43,7 +43,7 @@ def rewrite(path, change):
     rows = read_lines(path)
     for row in rows:
         change(row)
-    path.write_text(as_lines(rows))
+    path.write_text(json_lines(rows))
 
 
 def test_the_best_of_equal_ones_the_latest(run):

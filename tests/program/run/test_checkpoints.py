@@ -14,7 +14,7 @@ from toy import resumed_run, toy_config, toy_run, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_state
-from reasoning_from_scratch.text import as_lines, read_lines
+from reasoning_from_scratch.text import json_lines, read_lines
 from rfs import load_model_and_tokenizer
 from rfs.run import checkpoints
 from rfs.run.checkpoints import Checkpoints
@@ -61,7 +61,7 @@ def as_earlier_versions_wrote_it(run):
             row["state_path"] = row["sampler_path"]
             for path in (run / "training_state" / f"{row['batch']:06d}").iterdir():
                 path.rename(Path(row["sampler_path"]) / path.name)
-    (run / "checkpoints.jsonl").write_text(as_lines(rows))
+    (run / "checkpoints.jsonl").write_text(json_lines(rows))
     shutil.rmtree(run / "training_state")
     for card in run.glob("checkpoints/*/README.md"):
         card.unlink()

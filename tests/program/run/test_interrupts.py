@@ -24,7 +24,11 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.paren
 def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, monkeypatch):
     """Wherever it comes: in sampling and in the gradient at once, in an update after it."""
     whole = toy_run(tmp_path / "whole", steps=5)
-    places = {"policy.sample_groups": 2, "policy.batch_loss": 2, "optim.adamw:AdamW._updated": 3}
+    places = {
+        "policy.sample_groups": 2,
+        "policy.batch_loss": 2,
+        "optim.adamw:AdamW._new_weights": 3,
+    }
     places = {f"reasoning_from_scratch.{place}": steps for place, steps in places.items()}
     for place, steps in places.items():
         press_at(place, 3, monkeypatch)

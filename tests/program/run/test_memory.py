@@ -36,7 +36,7 @@ def test_what_is_counted_is_what_is_there(dtype, updates, lora):
         add_lora(model, lora, 32.0)
     optimizer = AdamW(model, low_precision_updates=updates)
     for _ in range(2):
-        with optimizer.adding_up(model):
+        with optimizer.accumulate_gradients(model):
             model(torch.arange(6)[None]).float().sum().backward()
     there = sum(weight.nbytes for weight in model.parameters())
     there += sum(gradient.nbytes for gradient in optimizer.gradients())

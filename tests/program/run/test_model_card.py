@@ -6,7 +6,7 @@ import shlex
 import pytest
 from toy import toy_run
 
-from reasoning_from_scratch.problems import Asked, Problem, problem_prompt
+from reasoning_from_scratch.problems import Problem, PromptFormat, problem_prompt
 from reasoning_from_scratch.text import percent
 from rfs.commands.train_options import TrainOptions
 from rfs.config import RunConfig
@@ -88,7 +88,7 @@ def test_the_example_on_the_card_asks_as_in_training(run, tmp_path, monkeypatch,
     monkeypatch.chdir(place)
     made: dict = {}
     exec(code, made)
-    asked = Asked(**json.loads((place / "prompt.json").read_text()))
+    asked = PromptFormat(**json.loads((place / "prompt.json").read_text()))
     assert made["text"] == asked.prompt.replace("{problem}", "What is 6 * 7?")
     _, tokenizer = load_model_and_tokenizer(place)
     ours = tokenizer.encode(problem_prompt(Problem("", "What is 6 * 7?", "")))

@@ -17,7 +17,7 @@ from toy import (
     written,
 )
 
-from reasoning_from_scratch.config import SAMPLED, marked
+from reasoning_from_scratch.config import SAMPLED, fields_marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
@@ -165,7 +165,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("name", [n for n in marked(RunConfig, SAMPLED) if n != "epochs"])
+@pytest.mark.parametrize("name", [n for n in fields_marked(RunConfig, SAMPLED) if n != "epochs"])
 def test_what_is_for_sampled_answers_is_refused(name):
     default = getattr(resolved(configure("sft")), name)
     value = GIVEN.get(name, not default)

@@ -94,7 +94,7 @@ def test_training_starts_before_all_groups_are_here(tmp_path):
 
     class Trained(SimpleNamespace):
         before_update = staticmethod(lambda step, groups: events.append("all"))
-        after_update = staticmethod(lambda step, groups, numbers: "")
+        after_update = staticmethod(lambda step, groups, metrics: "")
 
     def trained(*given, original=learner.forward_backward, **named):
         events.append("trained")

@@ -54,8 +54,8 @@ def test_whoever_joins_later_draws_what_generate_draws(engine, steps_between, mo
 
 
 def test_equal_prompts_that_wait_together_are_read_once(monkeypatch):
-    spy = Mock(wraps=sampling._read_prompts)
-    monkeypatch.setattr(sampling, "_read_prompts", spy)
+    spy = Mock(wraps=sampling._prefill)
+    monkeypatch.setattr(sampling, "_prefill", spy)
     joined(small_model(), PROMPTS, Sampling(40, rollouts=4), 0, sampling.PLAIN_ENGINE)
     read = [prompt for call in spy.call_args_list for prompt in call.args[2]]
     assert read == PROMPTS

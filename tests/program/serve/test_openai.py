@@ -15,7 +15,7 @@ from reasoning_from_scratch import Sampling, generate
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import render_prompt
-from reasoning_from_scratch.tokenizer import A_TOOL, stop_ids_of
+from reasoning_from_scratch.tokenizer import EXAMPLE_TOOL, stop_ids_of
 from rfs import load_problems
 from rfs.files.models import load_model_and_tokenizer
 from rfs.serve.asked import Asked, Prompts, conversation
@@ -156,7 +156,9 @@ def test_a_conversation(client):
     longer = client.chat.completions.create(model="tiny", messages=talk, max_tokens=5)
     prompt = "Be brief.\n\n" + PROMPTS[0] + "4<|endoftext|>" + PROMPTS[0]
     assert longer.usage.prompt_tokens == len(TOKENIZER.encode(prompt))
-    told = [("tools", [A_TOOL], "tiny's chat template has no place for tools: leave them out")]
+    told = [
+        ("tools", [EXAMPLE_TOOL], "tiny's chat template has no place for tools: leave them out")
+    ]
     told += [("messages", [{"role": "tool", "content": "4"}], "no place for the role tool")]
     for key, value, message in told:
         with pytest.raises(openai.BadRequestError, match=message):

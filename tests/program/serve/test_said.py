@@ -8,7 +8,7 @@ import pytest
 from reasoning_from_scratch import Rollout
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import CHAT_TEMPLATE
-from reasoning_from_scratch.tokenizer import A_TOOL
+from reasoning_from_scratch.tokenizer import EXAMPLE_TOOL
 from rfs.serve.asked import Asked, Prompts, called_by_choice
 from rfs.serve.body import checked
 from rfs.serve.choices import Message, as_message
@@ -78,7 +78,7 @@ def test_a_message_that_calls():
 
 
 FIND = {"name": "find", "parameters": {"type": "object", "properties": {"a": {}}}}
-LOOK = A_TOOL["function"]  # it has no arguments
+LOOK = EXAMPLE_TOOL["function"]  # it has no arguments
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_call_that_is_begun_and_goes_astray_is_text():
     assert message["content"] == begun + "oh" and reason == "length"
 
 
-def chosen(choice, tools=(A_TOOL,), template=CHAT_TEMPLATE + "<tool_call>"):
+def chosen(choice, tools=(EXAMPLE_TOOL,), template=CHAT_TEMPLATE + "<tool_call>"):
     base = SimpleNamespace(name="x", tokenizer=SimpleNamespace(chat_template=template))
     body = {"model": "x", "messages": [], "tools": list(tools), "tool_choice": choice}
     return called_by_choice(checked(Chat, body), base)

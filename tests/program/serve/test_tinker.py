@@ -233,7 +233,7 @@ def test_a_client_computes_as_much_at_a_time_as_fits(rank, server, service, samp
         1024,
         512,
     )
-    assert len(trained.policy.parts([r for part in rollouts for r in part])) > 1
+    assert len(trained.policy.split_into_micro_batches([r for part in rollouts for r in part])) > 1
     client.forward_backward(data, "importance_sampling").result()
     client.optim_step(ADAM).result()
     path = client.save_state("split").result().path

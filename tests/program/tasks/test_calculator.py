@@ -30,7 +30,7 @@ from reasoning_from_scratch.sampling import (
 )
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
-from reasoning_from_scratch.trainer import loss_denominator, prepared_update
+from reasoning_from_scratch.trainer import loss_denominator, prepare_update
 from rfs import evaluate
 from rfs.config import RunConfig
 from rfs.engine import FAST
@@ -171,7 +171,7 @@ def drawn(partner, policy, stops=(END,), limit=40, rows=64, engine=FAST, model=N
         limit, temperature, top_p, top_k, rollouts=5, seed=3, sample_rows=rows,
         keep_sampling_mask=top_p < 1 or top_k > 0,
     )  # fmt: skip
-    engine = replace(engine, partner=lambda number: partner())
+    engine = replace(engine, make_partner=lambda number: partner())
     return generate(model or calling_model(), PROMPTS, asked, stop_ids=set(stops), engine=engine)
 
 
@@ -261,7 +261,7 @@ def test_the_mask_is_0_where_it_wrote(tokenizer, training_pass):
         places = [place - start for place in batch.mask[row].nonzero()[:, 0].tolist()]
         length = len(rollout.response_ids)
         assert places == [place for place in range(length) if place not in rollout.forced]
-        assert places == rollout.of_sampled(range(length))
+        assert places == rollout.select_sampled(range(length))
         assert len(batch.kept[row]) == rollout.num_sampled
     assert (batch.old_logprobs[batch.mask == 0] == 0).all()
     with torch.no_grad():
@@ -289,7 +289,7 @@ def test_the_gradient_is_that_of_the_sampled_tokens_alone(tokenizer):
     for training_pass in (padded_logprobs, packed_logprobs):
         model.zero_grad()
         policy = toy_policy(model, config, training_pass)
-        rollouts, denominator = prepared_update(policy, None, groups, config)
+        rollouts, denominator = prepare_update(policy, None, groups, config)
         policy.forward_backward(rollouts, config, denominator)
         for parameter, gradient in zip(model.parameters(), wanted, strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-6)

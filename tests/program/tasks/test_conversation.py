@@ -50,7 +50,7 @@ def conversations(model):
 
 def test_the_sampler_draws_these_conversations():
     model = small_model(3, sharpness=1.0)
-    engine = replace(PLAIN_ENGINE, partner=lambda number: Answering())
+    engine = replace(PLAIN_ENGINE, make_partner=lambda number: Answering())
     ((*drawn,),) = generate(model, [[1]], Sampling(9, rollouts=2000), stop_ids=set(), engine=engine)
     wanted = {tuple(one.response_ids): one for one in conversations(model)}
     for rollout in drawn:
@@ -253,7 +253,8 @@ def test_a_plain_problem_is_the_environment_that_never_replies(tokenizer):
     model, problems = toy_model(), toy_problems(4)
     plain = sample_groups(model, tokenizer, problems, Sampling(20), 0)
     engine = replace(
-        PLAIN_ENGINE, partner=lambda i: Conversation(Silent, problems[i], tokenizer, Sampling(20))
+        PLAIN_ENGINE,
+        make_partner=lambda i: Conversation(Silent, problems[i], tokenizer, Sampling(20)),
     )
     talked = sample_groups(model, tokenizer, problems, Sampling(20), 0, engine=engine)
     for one, other in zip(plain, talked, strict=True):

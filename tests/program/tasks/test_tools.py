@@ -322,7 +322,7 @@ def test_qwen3s_own_form_is_that_of_its_template(tiny_tokenizer_file):
     wait = {"name": "wait", "description": "Waits.", "parameters": NO_ARGUMENTS}
     tools = [{"type": "function", "function": one} for one in (price, wait)]
     talk = tokenizer.wrap_chat("How much is tea?", tools=tools) + "Let me see.\n"
-    talk += tokenizer.written_call("price", {"item": "tea"}) + "<|im_end|>"
+    talk += tokenizer.render_tool_call("price", {"item": "tea"}) + "<|im_end|>"
     talk += tokenizer.results_turn([("price", "3"), ("price", "4")])
     found = hashlib.sha256(talk.encode()).hexdigest()
     assert found == "efc4c233880065600e64e506c0ca2e95b1903a229dedcaa611b54bd13ebff169"
