@@ -52,7 +52,7 @@ from rfs.evaluation.answer_file import AnswerFile
 from rfs.evaluation.options import EvaluateOptions
 from rfs.files.models import load_model_and_tokenizer
 from rfs.tasks.environments.conversation import judges_itself
-from rfs.tasks.judge import judge_by, verifier_of
+from rfs.tasks.judge import make_judge, verifier_of
 from rfs.tasks.own_task import Verifier
 
 __all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
@@ -339,7 +339,7 @@ def verdict_of_judge(
     rollout: Rollout, problem: Problem, verifier: Verifier | None
 ) -> dict[str, Any]:
     """The verdict of a verifier, or of an environment that has talked with the model."""
-    reward = judge_by(verifier)(rollout, problem)["correct"]
+    reward = make_judge(verifier)(rollout, problem)["correct"]
     row = {
         "correct": reward >= 1,
         "parsed": not rollout.failure,

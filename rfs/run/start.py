@@ -75,7 +75,7 @@ from rfs.scale.streaming import streaming_loop
 from rfs.scale.torchrun import join_ranks, policy_of_ranks
 from rfs.tasks.environments.conversation import Conversation, environment_of
 from rfs.tasks.environments.tools import ToolUsers
-from rfs.tasks.judge import judge_of, missing_part
+from rfs.tasks.judge import judge_of, missing_part_failure
 from rfs.tasks.own_task import Evaluator, forget_changed_files, function_from_file
 
 # Of Qwen, SmolLM and Llama: the end of a text, a turn, a message.
@@ -425,7 +425,7 @@ def try_environment(config: RunConfig, tokenizer, problem: Problem, context: int
         tokenizer.reply_turn("")
     talk.answer("", stopped=True)
     talk.leave(rollout)
-    missing = missing_part(config.reward_parts, rollout.outcome)
+    missing = missing_part_failure(config.reward_parts, rollout.outcome)
     if missing and not rollout.failure:  # the first step reports how it fails
         raise UserError(f"--environment {config.environment} {missing}")
 

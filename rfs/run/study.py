@@ -33,7 +33,7 @@ from rfs.run.folder import RunFolder, disk_errors_name
 from rfs.run.options import resolved, resumed_config
 from rfs.run.origin import FILES, FORMULAS, SETS, with_whole_files, with_whole_paths
 from rfs.run.start import TrainResult, train
-from rfs.tasks.source import AT_HELD_OUT
+from rfs.tasks.source import HELD_OUT_SUFFIX
 
 Arm = TypeVar("Arm", bound=Hashable)  # what is compared; str() says its name
 Result = TypeVar("Result")
@@ -193,7 +193,7 @@ def file_hashes(config: RunConfig) -> dict[str, str]:
 
 def file_in(name: str) -> str:
     """The file in FILE.py:NAME, FILE@held-out or chat:FILE."""
-    name = kind_and_file(name.removesuffix(AT_HELD_OUT))[1]
+    name = kind_and_file(name.removesuffix(HELD_OUT_SUFFIX))[1]
     return name.rpartition(":")[0] if is_in_file(name) else name
 
 

@@ -18,7 +18,7 @@ from rfs.tasks.environments.tools import (
     makes_tool_users,
     tool_users,
 )
-from rfs.tasks.foreign import Unfit, called, in_words, numbers_in
+from rfs.tasks.foreign import InvalidResult, call_guarded, finite_numbers, short_repr
 from rfs.tasks.own_task import function_from_file
 
 
@@ -82,7 +82,7 @@ class Conversation(Partner):
         which is written down."""
         if self.failure:
             return None
-        found, self.failure = called(read, self.seconds, call)
+        found, self.failure = call_guarded(read, self.seconds, call)
         return found
 
     def begin(self, prompt_ids: list[int], most: int) -> list[int]:
@@ -152,22 +152,26 @@ def as_reply(value: Any) -> str | Results | None:
     if value is None or isinstance(value, Results):
         return value
     if not isinstance(value, str):
-        raise Unfit(f"replied no text: {in_words(value)}")
+        raise InvalidResult(f"replied no text: {short_repr(value)}")
     if len(value) > LONGEST_REPLY:
-        raise Unfit(f"replied {len(value):,} characters; {LONGEST_REPLY:,} are allowed")
+        raise InvalidResult(f"replied {len(value):,} characters; {LONGEST_REPLY:,} are allowed")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise Unfit(f"replied half of a surrogate pair, which is not text: {in_words(value)}")
+        raise InvalidResult(
+            f"replied half of a surrogate pair, which is not text: {short_repr(value)}"
+        )
     return value
 
 
 def as_rewards(value: Any) -> dict[str, float]:
     """The parts of the reward by their names."""
-    parts = numbers_in(value)
+    parts = finite_numbers(value)
     if parts is None or "correct" not in parts:
-        raise Unfit(f"returned no rewards with `correct` among them: {in_words(value)}")
+        raise InvalidResult(f"returned no rewards with `correct` among them: {short_repr(value)}")
     for name in parts:
         if not name.isidentifier():
-            raise Unfit(f"returned a reward {name!r}, but its name must be a word such as speed")
+            raise InvalidResult(
+                f"returned a reward {name!r}, but its name must be a word such as speed"
+            )
         if name in MEASURED:
-            raise Unfit(f"returned a reward {name!r}, a name that is taken: choose another")
+            raise InvalidResult(f"returned a reward {name!r}, a name that is taken: choose another")
     return parts

@@ -1,7 +1,7 @@
 """A second try: an incorrect answer may be corrected once."""
 
 from reasoning_from_scratch.problems import Problem
-from rfs.tasks.judge import reward_by_set
+from rfs.tasks.judge import reward_by_rules
 
 TRY_AGAIN = "That is wrong. Try again."
 
@@ -14,7 +14,7 @@ class Retry:
         self.right: list[float] = []
 
     def reply(self, turn: str) -> str | None:
-        self.right.append(reward_by_set(turn, self.problem))
+        self.right.append(reward_by_rules(turn, self.problem))
         return TRY_AGAIN if len(self.right) == 1 and self.right[0] < 1 else None
 
     def rewards(self) -> dict[str, float]:

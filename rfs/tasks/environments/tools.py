@@ -26,13 +26,13 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from rfs.tasks.environments.tool_words import in_plain_words, misfit, schema
 from rfs.tasks.foreign import (
-    Unfit,
+    InvalidResult,
     as_number,
-    called,
-    error_in_words,
-    in_words,
+    call_guarded,
+    describe_error,
+    short_repr,
 )
-from rfs.tasks.judge import reward_by_set
+from rfs.tasks.judge import reward_by_rules
 
 CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
@@ -57,7 +57,7 @@ class ToolUsers:
     def __init__(self, factory: Callable[[], Any]) -> None:
         self.factory = factory
         self.name = getattr(factory, "__name__", repr(factory))
-        first, failure = called(lambda made: made, TOOL_SECONDS, factory)
+        first, failure = call_guarded(lambda made: made, TOOL_SECONDS, factory)
         if failure:
             raise UserError(f"{self.name}(), which is to make an environment, {failure}")
         kind = type(first)
@@ -106,7 +106,9 @@ class ToolUser:
         self.object = users.an_object()
         self.task = waited(self.object.reset(**row_for(self.object.reset, problem)))
         if self.task is not None and not isinstance(self.task, str):
-            raise Unfit(f"returned neither a text nor None from reset: {in_words(self.task)}")
+            raise InvalidResult(
+                f"returned neither a text nor None from reset: {short_repr(self.task)}"
+            )
 
     def prompt_ids(self, tokenizer) -> list[int]:
         """The prompt, with the tools, and behind the question what `reset` has said."""
@@ -136,7 +138,7 @@ class ToolUser:
         except WrongCall as wrong:
             said = f"error: {wrong}"
         except Exception as error:  # whatever a tool raises
-            said = f"error: {error_in_words(error)}"
+            said = f"error: {describe_error(error)}"
         text = said.encode(errors="replace").decode()  # halves of surrogate pairs are no text
         return name, text if len(text) <= LONGEST_RESULT else text[:LONGEST_RESULT] + CUT
 
@@ -152,7 +154,7 @@ class ToolUser:
         if self.users.pays:
             correct = as_number(waited(self.object.get_reward()))
         else:
-            correct = reward_by_set(self.last, self.problem)
+            correct = reward_by_rules(self.last, self.problem)
         self.users.free.append(self.object)
         return {"correct": correct}
 

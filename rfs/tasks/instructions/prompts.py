@@ -151,8 +151,8 @@ def score(text: str, problem: Problem) -> float:
 class Instructions(Source):
     """One of SETS."""
 
-    FORM = re.compile(r"instructions([:@].*)?", re.DOTALL)
-    KNOWN = (SETS[0], SETS[2])
+    NAME_PATTERN = re.compile(r"instructions([:@].*)?", re.DOTALL)
+    LISTED_NAMES = (SETS[0], SETS[2])
     rules = "instructions"
     score = staticmethod(score)
 
@@ -169,7 +169,7 @@ class Instructions(Source):
                 by_text.setdefault(problem.problem, problem)
         return list(by_text.values())
 
-    def holds_held_out(self) -> bool:
+    def contains_held_out(self) -> bool:
         return False
 
 
