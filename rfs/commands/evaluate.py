@@ -38,7 +38,7 @@ from rfs.run.chosen_problems import solved_examples
 from rfs.run.folder import RunFolder
 from rfs.run.option_checks import GREEDY, check_needs, flag
 from rfs.run.options import GAMES, configure, preset, resolved
-from rfs.tasks.environments.conversation import environment_of
+from rfs.tasks.environments.conversation import environment_factory
 from rfs.tasks.judge import named_verifier
 from rfs.tasks.problem_sets import held_out, load_problems, source_of
 
@@ -255,7 +255,7 @@ def refuse_in_environment(options: EvaluateOptions) -> None:
     """Refuses what has no effect in an environment."""
     if options.environment is None:
         return
-    environment_of(options.environment)
+    environment_factory(options.environment)
     if options.reward:
         raise UserError(
             "--environment sets the reward of an answer, and so does --reward: drop one"

@@ -51,7 +51,7 @@ from rfs.engine import FAST
 from rfs.evaluation.answer_file import AnswerFile
 from rfs.evaluation.options import EvaluateOptions
 from rfs.files.models import load_model_and_tokenizer
-from rfs.tasks.environments.conversation import judges_itself
+from rfs.tasks.environments.conversation import gives_own_reward
 from rfs.tasks.judge import make_judge, verifier_of
 from rfs.tasks.own_task import Verifier
 
@@ -82,7 +82,7 @@ def evaluate(
     correct.
     """
     environment = sampling.environment
-    by_environment = environment is not None and judges_itself(environment)
+    by_environment = environment is not None and gives_own_reward(environment)
     check_problems(problems, verifier, by_environment)
     verifiers = [verifier_of(problem, verifier) for problem in problems]
     source = answer_source(fallback, verifiers[0], environment if by_environment else None)

@@ -24,7 +24,7 @@ from reasoning_from_scratch.rollouts import worked_rollout
 from reasoning_from_scratch.text import counted
 from rfs.config import RunConfig
 from rfs.run.folder import log
-from rfs.tasks.environments.conversation import judges_itself
+from rfs.tasks.environments.conversation import gives_own_reward
 from rfs.tasks.problem_sets import source_of
 from rfs.tasks.source import (
     HELD_OUT_SUFFIX,
@@ -48,7 +48,7 @@ def open_problems(config: RunConfig, sets: Sets, tokenizer, context_length: int)
     prompt = config.prompt or ("book" if config.few_shot else None)  # examples use the book's
 
     judge = config.reward
-    if config.environment and judges_itself(config.environment):
+    if config.environment and gives_own_reward(config.environment):
         judge = config.environment
 
     def ready(some: SomeProblems) -> SomeProblems:

@@ -73,8 +73,8 @@ from rfs.scale.ray_rollouts import ray_rollouts
 from rfs.scale.ray_start import connect
 from rfs.scale.streaming import streaming_loop
 from rfs.scale.torchrun import join_ranks, policy_of_ranks
-from rfs.tasks.environments.conversation import Conversation, environment_of
-from rfs.tasks.environments.tools import ToolUsers
+from rfs.tasks.environments.conversation import Conversation, environment_factory
+from rfs.tasks.environments.tools import ToolEnvironmentFactory
 from rfs.tasks.judge import judge_of, missing_part_failure
 from rfs.tasks.own_task import Evaluator, forget_changed_files, function_from_file
 
@@ -399,7 +399,7 @@ def check_extras(config: RunConfig) -> None:
     for name in filter(None, (config.reward, *(config.evaluators or []))):
         function_from_file(name)
     if config.environment:
-        environment_of(config.environment)
+        environment_factory(config.environment)
     try_loss(config)
     if config.wandb:
         import_wandb()
@@ -414,9 +414,9 @@ def try_environment(config: RunConfig, tokenizer, problem: Problem, context: int
     return the parts of the reward, and can the model's chat template take its replies?"""
     if config.environment is None:
         return
-    kind, rollout = environment_of(config.environment), Rollout()
+    kind, rollout = environment_factory(config.environment), Rollout()
     talk = Conversation(kind, problem, tokenizer, config)
-    if isinstance(kind, ToolUsers):
+    if isinstance(kind, ToolEnvironmentFactory):
         talk.begin([], context - 1)
         tokenizer.results_turn([("tool", "")])
         if talk.failure:
