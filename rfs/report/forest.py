@@ -33,8 +33,8 @@ def draw_forest(panel: Axes, effects: Mapping[str, Effect], axis: str) -> None:
     ordered = sorted(effects.items(), key=lambda item: item[1].mean)
     panel.axvline(0, color=TEXT, linewidth=1)
     for place, (_, effect) in enumerate(ordered):
-        look = UNSURE if not effect.sure else BETTER if effect.mean > 0 else WORSE
-        half = 0 if math.isnan(effect.half) else effect.half
+        look = UNSURE if not effect.is_significant else BETTER if effect.mean > 0 else WORSE
+        half = 0 if math.isnan(effect.half_width) else effect.half_width
         panel.errorbar(effect.mean, place, xerr=half, capsize=3, linewidth=1.6, **look)
     panel.set_yticks(range(len(ordered)), [name for name, _ in ordered])
     panel.set_ylim(-0.7, len(ordered) - 0.3)

@@ -89,7 +89,7 @@ def steps_counted(folders: Sequence[str | Path], steps: int) -> Iterator[None]:
     """Shows how many steps all runs have made together; each writes a line per step."""
     files = [Path(folder) / "metrics.jsonl" for folder in folders]
     over = Event()
-    bar = progress_bar(steps * len(files), words="training", unit="step")
+    bar = progress_bar(steps * len(files), label="training", unit="step")
 
     def look() -> None:
         while not over.wait(1.0):
