@@ -7,7 +7,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import evenly, percent, shorten
 from rfs.report.metrics import ENTROPY, REWARD, RIGHT, TOKENS
 
-from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
+from .learned import SHOWN_TEXT, EvalRow, eval_rows, learning_summary
 from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
 from .run_files import RunFiles, ends, is_number, numbers, read_run, rollouts_in
@@ -55,7 +55,7 @@ def run_page(folder: str | Path) -> str:
     run = read_run(folder)
     answers = train_answers(run)
     charts, rows = make_charts(run), eval_rows(run)
-    stories = [learned(run, name) for name in run.evals]
+    stories = [learning_summary(run, name) for name in run.evals]
     return render(
         "run.html",
         script="run.js",
@@ -137,7 +137,7 @@ def _duration(seconds: float) -> str:
 def _chart_data(charts: list) -> list[dict]:
     return [
         {
-            "shares": chart.shares,
+            "shares": chart.are_shares,
             "lines": [
                 {"label": line.label, "steps": line.steps, "values": _rounded(line.values)}
                 for line in chart.lines

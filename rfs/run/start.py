@@ -36,7 +36,7 @@ from rfs.config import RunConfig, replaced
 from rfs.engine import FAST
 from rfs.evaluation.group_signal import Outlook
 from rfs.files.models import load_model_and_tokenizer
-from rfs.report.clock import Clock, Timed
+from rfs.report.clock import Clock, TimedFunction
 from rfs.report.progress import show_log
 from rfs.report.run_pages import Pages
 from rfs.report.tracker import (
@@ -324,10 +324,10 @@ def rollouts_of(
         return async_rollouts(policy, problems, config, first_step, judge, ranks, clock)
     if config.num_minibatches > 1:
         log.info("--num-minibatches saves no time if one process both samples and trains")
-    timed = Timed(judge)
+    timed = TimedFunction(judge)
     source = worked_solutions if config.is_supervised else on_policy_rollouts
     rollouts = source(policy, problems, config, first_step, timed)
-    return clock.sampling(
+    return clock.time_sampling(
         sent_by_first(rollouts, ranks) if config.is_supervised else rollouts, timed
     )
 

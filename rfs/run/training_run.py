@@ -120,7 +120,7 @@ class TrainingRun:
         with self.unstopped():
             # With minibatches the first passes came before, between the waits for groups.
             several = self.config.num_minibatches > 1
-            self.clock.since("train", self.clock.started if several else self.update_began)
+            self.clock.add_span("train", self.clock.wall_start if several else self.update_began)
             self.pages.write_rollouts("train", step, groups)
             if numbers["optim/nonfinite"]:
                 self.report_nonfinite(step, groups)
@@ -180,7 +180,7 @@ class TrainingRun:
         last = self.done == config.steps
         if last and config.eval_every:
             metrics = self.with_final(metrics)
-        times, spans = self.clock.take()
+        times, spans = self.clock.collect()
         row = {
             "step": step,
             "progress/batch": step,
