@@ -37,8 +37,8 @@ class Pages:
     probes: Sequence[Problem]  # whose answers report.html follows
     first_step: int
     known_failures: set[str] = field(default_factory=set)  # of the judge, already reported
-    written: float = 0.0  # when report.html was last written, by time.monotonic()
-    seconds: float = 0.0  # how long that took
+    last_write: float = 0.0  # when report.html was last written, by time.monotonic()
+    write_seconds: float = 0.0  # how long that took
 
     def write_rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
         """Writes all rollouts of a step, for people and machines, before any group is dropped."""
@@ -61,16 +61,16 @@ class Pages:
     def report_if_due(self, step: int) -> None:
         """If it is time: answers the probe problems, then writes report.html from the files."""
         every = self.config.report_every
-        ends = step in (self.first_step, self.config.steps)
-        if ends or (every and step % every == 0):
-            self.report(step, begins=step == self.first_step)
+        is_first_or_last = step in (self.first_step, self.config.steps)
+        if is_first_or_last or (every and step % every == 0):
+            self.report(step, is_first=step == self.first_step)
 
-    def report(self, step: int, begins: bool = False) -> None:
+    def report(self, step: int, is_first: bool = False) -> None:
         with self.clock("report"), self.policy.full_model() as model:
             if not self.writes:
                 return
             probes = self.probes[: SMOKE_PROBES if self.config.smoke else PROBE_PROBLEMS]
-            if begins:
+            if is_first:
                 log.info("answering %s that the report follows", counted(len(probes), "problem"))
             record_probes(
                 self.folder,
@@ -82,13 +82,13 @@ class Pages:
                 self.judge,
                 self.config,
             )
-            if not begins:
-                self.write(last=step == self.config.steps)
+            if not is_first:
+                self.write(is_last=step == self.config.steps)
 
-    def write(self, last: bool) -> None:
+    def write(self, is_last: bool) -> None:
         """Makes report.html from all files so far; the longer that takes, the less often."""
-        before = time.monotonic()
-        if last or before - self.written > PAGE_REST * self.seconds:
+        start = time.monotonic()
+        if is_last or start - self.last_write > PAGE_REST * self.write_seconds:
             write_run_report(self.folder)
-            self.written = time.monotonic()
-            self.seconds = self.written - before
+            self.last_write = time.monotonic()
+            self.write_seconds = self.last_write - start

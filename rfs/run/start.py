@@ -350,7 +350,7 @@ def begin(run: TrainingRun, start: Start) -> None:
         opened = partial(open_folder, run.folder, start)
         run.folder.rows = run.ranks.from_first(opened)
         if run.ranks.writes:
-            run.tracker.go_on(config, run.folder.path, start.step)
+            run.tracker.continue_run(config, run.folder.path, start.step)
         if start.weights_may_go and not config.resume:
             run.saves.save(0, with_state=False, prune=False, start=True)
 

@@ -170,7 +170,7 @@ class TrainingRun:
             if self.ranks.agreed(self.done not in probed):
                 self.pages.report(self.done)
             elif self.ranks.writes and not self.folder.has("report.html"):
-                self.pages.write(last=True)
+                self.pages.write(is_last=True)
 
     # -- the end of a step
 

@@ -19,7 +19,7 @@ from rfs.evaluation.pass_curves import (
 from rfs.report import write_run_report
 from rfs.report.health import length_limit, reward_without_accuracy
 from rfs.report.palette import COLOR
-from rfs.report.progress import summary as progress_line
+from rfs.report.progress import status_line as progress_line
 from rfs.report.ways import WAYS, Answered, first_and_last, ways_over_time
 from rfs.report.ways_picture import way_pictures
 from tests.conftest import ROOT
