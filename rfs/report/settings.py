@@ -28,9 +28,8 @@ def format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, dict):
-        return shorten(
-            ", ".join(f"{name} {format_value(part)}" for name, part in value.items()), 200
-        )
+        parts = [f"{name} {format_value(part)}" for name, part in value.items()]
+        return shorten(", ".join(parts), 200)
     if isinstance(value, list):
         return shorten(", ".join(map(format_value, value)), 200)
     return shorten(str(value), 200)

@@ -102,5 +102,5 @@ def _span(text: str, shade: int) -> str:
 
 
 def _joined_numbers(values: Sequence[float], head: int, tail: int) -> str:
-    kept = [*values[:head], *values[len(values) - tail :]]
-    return " ".join([f"{round(value, 3) + 0.0:.3f}" for value in kept])  # not -0.000
+    shown = [*values[:head], *values[len(values) - tail :]]
+    return " ".join([f"{round(value, 3) + 0.0:.3f}" for value in shown])  # not -0.000

@@ -150,8 +150,8 @@ class HubSet(Source):
     @property
     def short_name(self) -> str:
         """Safe as part of a file name."""
-        whole = self.name.removeprefix(PREFIX).partition("?")[0].rpartition("/")[2]
-        return re.sub(r"[^\w.@-]", "-", whole)
+        name = self.name.removeprefix(PREFIX).partition("?")[0].rpartition("/")[2]
+        return re.sub(r"[^\w.@-]", "-", name)
 
     def eval_split_name(self) -> str | None:
         """The set's name with the split to evaluate on; None if it has no other split."""
@@ -162,8 +162,8 @@ class HubSet(Source):
         )
         return str(replace(hub_name, split=eval_split)) if eval_split else None
 
-    def held_out(self) -> str:
-        return self.eval_split_name() or super().held_out()
+    def held_out_name(self) -> str:
+        return self.eval_split_name() or super().held_out_name()
 
     def contains_held_out(self) -> bool:
         return not self.eval_split_name()
@@ -198,10 +198,10 @@ def _open_data_set(name: str) -> tuple[HubName, HubDataSet]:
     return replace(hub_name, config=config, split=split), data_set
 
 
-def _only_or_usual(known: Iterable[str], *usual: str) -> str | None:
+def _only_or_usual(names: Iterable[str], *usual: str) -> str | None:
     """The only one, or one of the usual names; None if somebody has to choose."""
-    names = list(known)
-    return names[0] if len(names) == 1 else next((u for u in usual if u in names), None)
+    choices = list(names)
+    return choices[0] if len(choices) == 1 else next((u for u in usual if u in choices), None)
 
 
 def _choose_columns(

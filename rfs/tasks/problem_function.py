@@ -60,6 +60,6 @@ class ProblemFunction(FileSource):
     def exists(self) -> bool:
         return file_defines(self.name)
 
-    def held_out(self) -> str:
+    def held_out_name(self) -> str:
         tests = self.name.rpartition(":")[0] + ":test_problems"
-        return tests if file_defines(tests) else super().held_out()
+        return tests if file_defines(tests) else super().held_out_name()

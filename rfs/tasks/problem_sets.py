@@ -53,8 +53,8 @@ class ChapterSet(Source):
         if self.data_path is not None:
             self.problems(ROWS_CHECKED)
 
-    def held_out(self) -> str:
-        return HELD_OUT.get(self.name, super().held_out())
+    def held_out_name(self) -> str:
+        return HELD_OUT.get(self.name, super().held_out_name())
 
 
 class ProblemFile(FileSource):
@@ -78,8 +78,8 @@ class ProblemFile(FileSource):
     def refuse_unknown(self) -> None:
         refuse_bare_file(self.name, "function")
         if not self.has_file_suffix() and not self.exists():
-            known = [name for kind in SOURCES for name in kind.LISTED_NAMES]
-            raise unknown_name("problem set", self.name, known)
+            listed_names = [name for kind in SOURCES for name in kind.LISTED_NAMES]
+            raise unknown_name("problem set", self.name, listed_names)
 
     def has_file_suffix(self) -> bool:
         return Path(self.name).suffix in FILES
@@ -156,14 +156,14 @@ def load_problems(
 
 def held_out(name: str) -> str:
     """The set to evaluate on after training on the set `name`."""
-    return source_of(name).held_out()
+    return source_of(name).held_out_name()
 
 
 def training_problems(name: str, data_path: str | Path | None = None) -> Sequence[Problem]:
     """The problems of a set to train on: without the held-out part, if that is its test set."""
     source = source_of(name, data_path)
     problems = source.problems()
-    if source.held_out() != name + HELD_OUT_SUFFIX or not source.contains_held_out():
+    if source.held_out_name() != name + HELD_OUT_SUFFIX or not source.contains_held_out():
         return problems
     training, held_out_problems = split_off_held_out(problems)
     return training if len(held_out_problems) >= MIN_HELD_OUT else problems

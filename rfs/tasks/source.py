@@ -67,7 +67,7 @@ class Source(ABC):
 
     # --- what is held out ---
 
-    def held_out(self) -> str:
+    def held_out_name(self) -> str:
         """The set to evaluate on after training on this one: its counterpart, or a tenth of its
         own problems, which are then excluded from training."""
         return self.name + HELD_OUT_SUFFIX
@@ -109,8 +109,8 @@ class FileSource(Source):
     def absolute_name(self) -> str:
         return str(expanded(self.name).resolve())
 
-    def held_out(self) -> str:
-        return self.name if self.is_too_small_to_split() else super().held_out()
+    def held_out_name(self) -> str:
+        return self.name if self.is_too_small_to_split() else super().held_out_name()
 
     def is_too_small_to_split(self) -> bool:
         """Reads only as many problems as it takes to tell."""

@@ -263,7 +263,7 @@ def test_a_name_says_which_source(name, kind, short_name, held_out, tmp_path, mo
     monkeypatch.chdir(tmp_path)  # none of the files is there
     source = source_of(name)
     assert (type(source), source.short_name) == (kind, short_name)
-    assert held_out is None or source.held_out() == held_out
+    assert held_out is None or source.held_out_name() == held_out
     in_file = kind in (ProblemFile, ProblemFunction) or "some/" in name
     assert source.absolute_name() == (f"{tmp_path}/{name}" if in_file else name)
     assert source.shown_name == (short_name if in_file else name)
