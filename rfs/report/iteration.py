@@ -44,7 +44,8 @@ def write_iteration(
     lines = summary_lines(split, iteration, groups)
     contents = {"_rollout_summaries.jsonl": "".join([line + "\n" for line in lines])}
     if num_groups_to_log > 0:
-        title, now = f"{split}, {when(split, iteration)}", datetime.now(timezone.utc).isoformat()
+        title = f"{split}, {step_label(split, iteration)}"
+        now = datetime.now(timezone.utc).isoformat()
         tree = logtree(title, now, str(folder / f"{flat}.html"), groups, shown, tokenizer)
         contents["_logtree.json"] = json_line(tree)
         neighbor_steps = find_neighbor_steps(folder, split, iteration)
@@ -55,12 +56,12 @@ def write_iteration(
         write_unsynced(folder / f"{flat}{ending}", text)
         if in_folders:
             (folder / nested).parent.mkdir(exist_ok=True)
-            _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
+            _link_or_copy(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
     if num_groups_to_log > 0 and neighbor_steps[0] is not None:
         add_next_link(folder, split, neighbor_steps[0], iteration)
 
 
-def when(split: str, iteration: int) -> str:
+def step_label(split: str, iteration: int) -> str:
     """Files count steps from 0, people from 1; an evaluation is named by the steps before it."""
     if split == "train":
         return f"step {iteration + 1}"
@@ -78,7 +79,7 @@ def find_neighbor_steps(folder: Path, split: str, iteration: int) -> tuple[int |
 
 
 def page_and_name(split: str, step: int) -> tuple[str, str]:
-    return f"{file_stems(split, step)[0]}.html", when(split, step)
+    return f"{file_stems(split, step)[0]}.html", step_label(split, step)
 
 
 def next_link(split: str, step: int | None) -> Markup:
@@ -95,17 +96,17 @@ def add_next_link(folder: Path, split: str, step: int, next_step: int) -> None:
     if NO_NEXT_PAGE in text:
         write_unsynced(page, text.replace(NO_NEXT_PAGE, next_link(split, next_step)))
         if nested_page.exists():
-            _link(page, nested_page)
+            _link_or_copy(page, nested_page)
 
 
 def _choose_shown(groups: Sequence[Group], count: int) -> dict[int, Any]:
     """The first groups with mixed rewards, which carry a signal, then the first others."""
-    mixed_first = sorted(range(len(groups)), key=lambda number: not _mixed(groups[number]))
+    mixed_first = sorted(range(len(groups)), key=lambda i: not _has_mixed_rewards(groups[i]))
     return {number: groups[number] for number in sorted(mixed_first[:count])}
 
 
 def file_stems(split: str, iteration: int) -> tuple[str, str]:
-    """Where the files of a step are: side by side, and the same in a folder per step."""
+    """The names of a step's files without endings: side by side, and in a folder per step."""
     step = f"iteration_{iteration:06d}"
     if split == "train":
         return f"train_{step}", f"{step}/train"
@@ -120,7 +121,7 @@ def safe_name(name: str) -> str:
     return name.encode()[:100].decode(errors="ignore").strip("._") or "unnamed"
 
 
-def _link(source: Path, target: Path) -> None:
+def _link_or_copy(source: Path, target: Path) -> None:
     """A second name for the same file; a copy where the file system has no links."""
     target.unlink(missing_ok=True)
     try:
@@ -168,14 +169,14 @@ def iteration_page(
         script="iteration.js",
         run=Path(folder).resolve().name,
         split=split,
-        when=when(split, iteration),
+        when=step_label(split, iteration),
         training=training,
         worked=training and _are_worked_solutions(groups),
         iteration=iteration,
         previous=None if before is None else page_and_name(split, before),
         following=next_link(split, after),
         tiles=_group_tiles(groups),
-        marks=[_mark(number, group) for number, group in enumerate(groups)],
+        marks=[_group_mark(number, group) for number, group in enumerate(groups)],
         shown={number: _shown_group(group, shader, training) for number, group in shown.items()},
         single=all(len(group.rollouts) == 1 for group in groups),
         shades=SHADES,
@@ -209,7 +210,7 @@ def _shown_rollout(number: int, rollout, shader: Shader, training: bool) -> _Sho
         rollout,
         list(rollout.rewards.items()),
         sum(advantages) / len(advantages),
-        _push(advantages) if training else "",
+        _describe_push(advantages) if training else "",
         shaded,
         "" if shaded else shorten(rollout.text, SHOWN_CHARACTERS),
     )
@@ -228,7 +229,7 @@ def _token_advantages(rollout) -> list[float]:
     return rollout.of_sampled(rollout.token_advantages.tolist()) or [rollout.advantage]
 
 
-def _push(advantages: list[float]) -> str:
+def _describe_push(advantages: list[float]) -> str:
     if min(advantages) < 0 < max(advantages):
         return "on average, ↕ some tokens made more likely, others less"
     if max(advantages) > 0:
@@ -236,12 +237,12 @@ def _push(advantages: list[float]) -> str:
     return "↓ made less likely" if min(advantages) < 0 else "no push"
 
 
-def _mixed(group) -> bool:
+def _has_mixed_rewards(group) -> bool:
     """Whether its rewards differ; unlike `not group.uniform`, this works for an empty group."""
     return len(set(group.rewards)) > 1
 
 
-def _mark(number: int, group) -> _GroupMark:
+def _group_mark(number: int, group) -> _GroupMark:
     rewards = group.rewards
     mean_reward = sum(rewards) / len(rewards) if rewards else 0.0
     verdicts = [is_correct(rollout) for rollout in group.rollouts]
@@ -249,7 +250,7 @@ def _mark(number: int, group) -> _GroupMark:
     # The reward may not count whether an answer is correct, as in distill.
     good_share = mean_reward if None in verdicts or not verdicts else num_correct / len(verdicts)
     kind_if_uniform = "good" if good_share >= 0.5 else "bad"
-    kind = "mixed" if _mixed(group) else kind_if_uniform
+    kind = "mixed" if _has_mixed_rewards(group) else kind_if_uniform
     return _GroupMark(number, num_correct, len(rewards), mean_reward, kind)
 
 
@@ -259,7 +260,7 @@ def _group_tiles(groups: Sequence[Group]) -> list[tuple[str, str]]:
         return [("rollouts", "0")]
     count = len(rollouts)
     verdicts = [is_correct(rollout) for rollout in rollouts]
-    mixed = sum(map(_mixed, groups))
+    mixed = sum(map(_has_mixed_rewards, groups))
     tiles = [("rollouts", f"{count:,}"), ("problems", f"{len(groups):,}")]
     if None not in verdicts:
         tiles.append(("correct", percent(sum(verdicts) / count)))

@@ -168,9 +168,9 @@ class TrainingRun:
         probed = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
         with self.unstopped():
             if self.ranks.agreed(self.done not in probed):
-                self.pages.report(self.done)
+                self.pages.report_step(self.done)
             elif self.ranks.writes and not self.folder.has("report.html"):
-                self.pages.write(is_last=True)
+                self.pages.write_report(is_last=True)
 
     # -- the end of a step
 
