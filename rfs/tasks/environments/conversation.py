@@ -39,7 +39,7 @@ LONGEST_REPLY = 10_000  # characters
 
 
 def environment_factory(name: str) -> MakeEnvironment:
-    """Makes an environment from a problem: a built-in one, or one of FILE.py:CLASS."""
+    """What makes an environment from a problem: a built-in environment, or FILE.py:CLASS."""
     refuse_bare_file(name, "class")
     if name not in BUILT_IN_ENVIRONMENTS and not is_in_file(name):
         raise unknown_name("environment", name, [*BUILT_IN_ENVIRONMENTS, "FILE.py:CLASS"])
@@ -58,11 +58,11 @@ def gives_own_reward(name: str) -> bool:
 def partner_factory(
     sampling: Sampling, tokenizer, problems: Sequence[Problem]
 ) -> Callable[[int], Partner]:
-    """Makes the Partner of a rollout from the number of its problem."""
+    """A function that makes the Partner of a rollout from the index of its problem."""
     if sampling.environment is None:
-        return lambda number: Calculator(tokenizer)
+        return lambda index: Calculator(tokenizer)
     make_environment = environment_factory(sampling.environment)
-    return lambda number: Conversation(make_environment, problems[number], tokenizer, sampling)
+    return lambda index: Conversation(make_environment, problems[index], tokenizer, sampling)
 
 
 class Conversation(Partner):
@@ -137,7 +137,7 @@ class Conversation(Partner):
 
 # --- what an environment must return ---
 
-# What is measured of each rollout beside its rewards (report/metrics.py), under the same names.
+# Other metrics of a rollout (report/metrics.py), whose names a reward would overwrite.
 TAKEN_NAMES = (
     "reward_failed overlong cutoff_share ac_tokens_per_turn ob_tokens_per_turn "
     "turns_per_episode total_episodes total_turns total_ac_tokens total_ob_tokens "

@@ -128,14 +128,14 @@ class ToolEnvironment:
 
     def reply(self, turn: str) -> ToolResults | None:
         self.last_turn = strip_thinking(turn)
-        return ToolResults(self.result(call) for call in CALL.findall(self.last_turn)) or None
+        return ToolResults(self.run_call(call) for call in CALL.findall(self.last_turn)) or None
 
-    def result(self, call: str) -> tuple[str, str]:
-        """The tool of a call, and what the model reads after it."""
+    def run_call(self, call: str) -> tuple[str, str]:
+        """The name of the tool that a call names, and its result as the model reads it."""
         name = "unknown"
         try:
             name, arguments = read_call(call)
-            self.check(name, arguments)
+            self.check_call(name, arguments)
             returned = str(wait_for(getattr(self.tools_object, name)(**arguments)))
         except InvalidCall as invalid:
             returned = f"error: {invalid}"
@@ -144,7 +144,7 @@ class ToolEnvironment:
         text = returned.encode(errors="replace").decode()  # halves of surrogate pairs are no text
         return name, text if len(text) <= LONGEST_RESULT else text[:LONGEST_RESULT] + CUT_NOTE
 
-    def check(self, name: str, arguments: dict) -> None:
+    def check_call(self, name: str, arguments: dict) -> None:
         tools = self.factory.tools
         if name not in tools:
             raise InvalidCall(f"there is no tool {name!r}; there is {', '.join(tools)}")
