@@ -62,7 +62,7 @@ def run_page(folder: str | Path) -> str:
     run = read_run(folder)
     answers = train_answers(run)
     charts, rows = make_charts(run), eval_rows(run)
-    stories = [learning_summary(run, name) for name in run.evals]
+    summaries = [learning_summary(run, name) for name in run.evals]
     return render(
         "run.html",
         script="run.js",
@@ -78,7 +78,7 @@ def run_page(folder: str | Path) -> str:
         way_words=WAY_WORDS,
         wordings=wordings(run),
         evals=rows,
-        learned=[story for story in stories if story],
+        learned=[summary for summary in summaries if summary],
         picked=_best_and_worst(read_all_rollouts(run.train_files[-RECENT_STEPS:])),
         times=_time_shares(run.metrics),
         chosen=changed_settings(run.config),

@@ -105,7 +105,7 @@ def _or_dash(figures: WayFigures) -> str:
 
 
 def train_answers(run: RunFiles) -> list[Answered]:
-    """All training answers of a run on the tiny world, in order; for any other run, none."""
+    """The training answers of a run on the tiny world, in order; for any other run, none."""
     answers = []
     for path in evenly(run.train_files, MAX_STEPS_READ):
         answers += [answer for row in read_rollouts(path) if (answer := _train_answer(row))]
