@@ -31,7 +31,7 @@ from reasoning_from_scratch.tiny.world import WORKED_START, tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
 from rfs.commands.cli import run_script
 from rfs.files.models import load_model_and_tokenizer
-from rfs.tasks.environments.calculator import calculated
+from rfs.tasks.environments.calculator import calculate
 
 FIRST_PROBLEM = 2_000_000  # after those that tiny-base has seen
 ASKED = 1 / 5
@@ -51,7 +51,7 @@ def worked(lines: list[str], answer: str, rng: random.Random) -> Iterator[Piece]
         if found and rng.random() < ASKED:
             call = found[0].rstrip()
             yield f"{line[: found.start()]}<<{call}", "plain"
-            yield f"{calculated(call.rstrip(' ='))}>>", "said"
+            yield f"{calculate(call.rstrip(' ='))}>>", "said"
             yield "\n", "plain"
         else:
             yield f"{start} = ", "plain"

@@ -20,7 +20,7 @@ from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import json_lines, read_lines
 from rfs.own_policy import Policy
-from rfs.tasks.source import kept_apart
+from rfs.tasks.source import split_off_held_out
 
 CHUNK = 16  # problems, with four answers each: as many rows as are sampled side by side
 # Answers to learn from are drawn at 0.7, as in ReST-EM (Singh et al. 2023, arXiv:2312.06585): a
@@ -38,7 +38,7 @@ def collect(
         return chunks
     policy = open_model()
     # Of a file to learn from, a run keeps these aside by itself: they would be sampled for nothing.
-    order = kept_apart(split()[2])[0]
+    order = split_off_held_out(split()[2])[0]
     random.Random(f"lessons {seed}").shuffle(order)
     while not chunks or spent(chunks) < seconds:
         first = len(chunks) * CHUNK % len(order)

@@ -180,7 +180,7 @@ def differences(rows: Sequence[Mapping[str, str]]) -> str:
             effect = against(rows, arm, name)
             scale, digits = unit(name)
             cell = f"{scale * effect.mean:+.{digits}f} ({scale * effect.error:.{digits}f})"
-            cells.append(f"**{cell}**" if effect.sure else cell)
+            cells.append(f"**{cell}**" if effect.is_significant else cell)
         lines.append([arm, *cells])
     return "\n".join(align_table(lines))
 

@@ -347,7 +347,7 @@ def last_of(run: Finished, curve: str) -> float:
 def alarms_of(run: Finished) -> Iterator[str]:
     for end in range(1, len(run.rows) + 1):
         for alarm in new_alarms(run.rows[:end]):
-            yield f"step {end - 1}, {alarm.name}: {alarm.saw}"
+            yield f"step {end - 1}, {alarm.name}: {alarm.observation}"
 
 
 def with_right(run: Finished) -> list[dict]:

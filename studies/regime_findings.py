@@ -212,9 +212,9 @@ class Contrast:
     def verdict(self) -> str:
         """What the 95% interval of the difference lets us say."""
         effect = self.effect
-        if math.isnan(effect.half):
+        if math.isnan(effect.half_width):
             return "too few seeds" if effect.seeds < 2 else "a run has no value"
-        if not effect.sure:
+        if not effect.is_significant:
             return "no difference seen"
         if not self.decides:
             return "higher" if effect.mean > 0 else "lower"
@@ -298,7 +298,7 @@ def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
         chosen = choices(name, regime, rows)
         edge = sum(len(arms) for choice, arms in chosen.items() if choice.edge)
         edges = f"{edge} of {sum(map(len, chosen.values()))} arms"
-        seen = [f"{one.ours} {one.verdict}" for one in decided if one.effect.sure]
+        seen = [f"{one.ours} {one.verdict}" for one in decided if one.effect.is_significant]
         verdict = "; ".join(seen) or ("undecided" if edge else "no difference seen")
         against = f"{regime.question} (Against *{decided[0].theirs}*.)"
         lines.append([against, regime.outcome, "<br>".join(each), edges, verdict])

@@ -202,15 +202,15 @@ DRAWN = (
 def charts_are_drawn_where_they_are_seen():
     from rfs.report import curves
 
-    as_svg = curves.as_svg
+    chart_svg = curves.chart_svg
 
     def drawn_if_seen(*given):
         seen = os.environ.get("PYTEST_CURRENT_TEST", "").startswith(DRAWN)
-        return as_svg(*given) if seen else Markup("<svg></svg>")
+        return chart_svg(*given) if seen else Markup("<svg></svg>")
 
-    curves.as_svg = drawn_if_seen
+    curves.chart_svg = drawn_if_seen
     yield
-    curves.as_svg = as_svg
+    curves.chart_svg = chart_svg
 
 
 # What a power cut leaves is not tested, so a test need not wait for the disk, which takes longer

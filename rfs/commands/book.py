@@ -54,7 +54,7 @@ def pages_counted(sphinx) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    bar = progress_bar(0, words="pages", unit="page")
+    bar = progress_bar(0, label="pages", unit="page")
 
     def begin(app, environment, names: list[str]) -> None:
         bar.total = 2 * len(names)

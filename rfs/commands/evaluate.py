@@ -26,9 +26,9 @@ from reasoning_from_scratch.problems import (
 from reasoning_from_scratch.text import counted
 from rfs.config import RunConfig
 from rfs.evaluation.answer_file import card_path
-from rfs.evaluation.evaluate import evaluate_with, open_model
+from rfs.evaluation.evaluate import evaluate_from_options, open_model
 from rfs.evaluation.options import EvaluateOptions
-from rfs.evaluation.pass_curves import curve, pass_rates, pass_table
+from rfs.evaluation.pass_curves import curve_with_band, pass_rates, pass_table
 from rfs.files.models import check_model_name
 from rfs.files.saved_models import run_and_save, which_weights
 from rfs.report.iteration import safe_name
@@ -38,7 +38,7 @@ from rfs.run.chosen_problems import solved_examples
 from rfs.run.folder import RunFolder
 from rfs.run.option_checks import GREEDY, check_needs, flag
 from rfs.run.options import GAMES, configure, preset, resolved
-from rfs.tasks.environments.conversation import environment_of
+from rfs.tasks.environments.conversation import environment_factory
 from rfs.tasks.judge import named_verifier
 from rfs.tasks.problem_sets import held_out, load_problems, source_of
 
@@ -58,7 +58,7 @@ def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
             print(f"\npass@k on {title}, with 95% intervals\n\n{pass_table(by_model)}")
     if figure:
         curves = {
-            title: {name: curve(own) for name, own in by_model.items()}
+            title: {name: curve_with_band(own) for name, own in by_model.items()}
             for title, by_model in rates.items()
         }
         save_pass_curves(curves, figure)
@@ -209,7 +209,7 @@ def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, di
             title, path = titles[problem_set], paths.get((problem_set, name))
             print(f"{place} on {title}")
             try:
-                result = evaluate_with(
+                result = evaluate_from_options(
                     options, model, tokenizer, problems, verifier, problem_set, place, path
                 )
             except KeyboardInterrupt:
@@ -255,7 +255,7 @@ def refuse_in_environment(options: EvaluateOptions) -> None:
     """Refuses what has no effect in an environment."""
     if options.environment is None:
         return
-    environment_of(options.environment)
+    environment_factory(options.environment)
     if options.reward:
         raise UserError(
             "--environment sets the reward of an answer, and so does --reward: drop one"

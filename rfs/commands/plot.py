@@ -22,7 +22,7 @@ from rfs.report.metrics import (
     TOKENS,
 )
 from rfs.report.picture_files import save_picture
-from rfs.report.run_files import by_step, is_number
+from rfs.report.run_files import is_number, latest_by_step
 
 CURVES = {
     "reward": REWARD,
@@ -100,7 +100,7 @@ def metrics_of(folder: str | Path) -> list[dict]:
         path = path.parent  # a run: its metrics.jsonl says when it was evaluated
     elif path.suffix == ".csv":
         return metrics_of_csv(path)
-    rows = by_step(read_lines(path / "metrics.jsonl"))
+    rows = latest_by_step(read_lines(path / "metrics.jsonl"))
     if not rows:
         raise UserError(f"{folder} has no metrics.jsonl with a step in it; give a run folder")
     return rows

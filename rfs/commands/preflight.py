@@ -21,8 +21,8 @@ from reasoning_from_scratch.text import align_table, counted, percent, visible
 from rfs.commands.preflight_options import PreflightOptions
 from rfs.config import RunConfig, part_of
 from rfs.evaluation.group_signal import (
-    MANY_MIXED,
-    SOME_MIXED,
+    FAST_LIVE_SHARE,
+    MIN_LIVE_SHARE,
     Outlook,
     Preflight,
     spread_out,
@@ -100,9 +100,9 @@ def suggestions(tasks: Sequence[TaskFigures]) -> list[str]:
     """Which tasks this model can learn from, and why not from the others."""
     learnable, slow, known, hard = [], [], [], []
     for task in tasks:
-        if task.mixed_share >= MANY_MIXED:
+        if task.mixed_share >= FAST_LIVE_SHARE:
             learnable.append(task.name)
-        elif task.mixed_share >= SOME_MIXED:
+        elif task.mixed_share >= MIN_LIVE_SHARE:
             slow.append(task.name)
         elif task.pass_at_1 > 0.5:
             known.append(task.name)

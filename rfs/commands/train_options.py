@@ -18,9 +18,9 @@ from rfs.config import PARTS, YOU, RunConfig, default_of, part_of
 from rfs.files.models import check_model_name
 from rfs.run.option_checks import check_loss_fn, check_void
 from rfs.run.options import configure, resolved, resumed_config
-from rfs.tasks.own_task import try_functions
+from rfs.tasks.own_task import check_functions
 from rfs.tasks.problem_sets import source_of
-from rfs.tasks.source import AT_HELD_OUT
+from rfs.tasks.source import HELD_OUT_SUFFIX
 
 Kind = TypeVar("Kind", bound="TrainOptions")
 
@@ -99,11 +99,11 @@ def check_names(config: RunConfig) -> None:
     check_model_name(config.model)
     source_of(config.problems, config.data_path).check()
     for name in config.eval_problems:
-        if name != config.problems + AT_HELD_OUT:
+        if name != config.problems + HELD_OUT_SUFFIX:
             source_of(name).check()
-    try_functions(config.reward, *(config.evaluators or []))
+    check_functions(config.reward, *(config.evaluators or []))
     if is_file_function(config.environment):
-        try_functions(config.environment)
+        check_functions(config.environment)
 
 
 def last_value(name: str, argv: Sequence[str]) -> str | None:

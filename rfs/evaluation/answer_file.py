@@ -11,16 +11,16 @@ from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from reasoning_from_scratch.scores import Answers
 from reasoning_from_scratch.text import json_lines, read_json_object
 
-SCORED = {"correct", "parsed", "extracted", "tokens", "stopped"}  # columns that scores read
+SCORED_COLUMNS = {"correct", "parsed", "extracted", "tokens", "stopped"}
 
 
 class AnswerFile(Answers):
-    """The same in a file that can be resumed.
+    """Answers in a file, which can be resumed.
 
     Problems finish in any order, so lines are appended in that order; `finish` sorts them. A
-    problem counts as done only with all its samples, and a half-written line is forgotten.
-    `first(n)` are the settings that say which problems, if only the first n are asked: a file of
-    those can be extended.
+    problem counts as done only with all its samples, and a half-written line is dropped.
+    `settings_of_first(n)` has the settings that identify the first n problems: a file with only
+    their answers can be extended.
     """
 
     def __init__(
@@ -28,45 +28,45 @@ class AnswerFile(Answers):
         path: str | Path,
         settings: dict[str, Any],
         num_samples: int,
-        first: Callable[[int], dict[str, Any]],
+        settings_of_first: Callable[[int], dict[str, Any]],
     ):
         super().__init__()
         self.path = Path(path)
-        self.settings, self.first = settings, first
+        self.settings, self.settings_of_first = settings, settings_of_first
         self.card_path = card_path(self.path)
         with disk_errors_as(f"cannot write {self.path}", "choose another --out"):
             self.open_or_resume(num_samples)
 
     def open_or_resume(self, num_samples: int) -> None:
-        """Takes over what is there, then leaves whole lines and a card on the disk."""
-        fresh = not (self.path.exists() and self.path.stat().st_size > 0)
-        if not fresh:
+        """Keeps the answers in the file, if there are any; writes whole lines and a card."""
+        is_new = not (self.path.exists() and self.path.stat().st_size > 0)
+        if not is_new:
             self.check_settings()
-            self.groups = whole_groups(read_rows(self.path), num_samples)
+            self.groups = complete_groups(read_rows(self.path), num_samples)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if fresh or self.read_card()["settings"] != self.settings:  # new, or to be extended
+        if is_new or self.read_card()["settings"] != self.settings:  # new, or to be extended
             # The card goes first: lines without one are not ours, and are never overwritten.
             self.write_card({"settings": self.settings, "result": None})
         write_whole(self.path, json_lines(self.rows()))
 
     def check_settings(self) -> None:
         """Refuses to mix answers that were made in different ways."""
-        before = self.read_card().get("settings")
-        if before is None:
+        written = self.read_card().get("settings")
+        if written is None:
             raise UserError(
                 f"{self.path} exists and is not ours (it has no {self.card_path.name});"
                 " choose another --out"
             )
-        count = before.get("problems")
+        count = written.get("problems")
         if isinstance(count, int) and 0 < count < self.settings["problems"]:
-            which = self.first(count)
-            if which.items() <= before.items():  # the same first problems, and further ones
-                before = before | {key: self.settings[key] for key in which}
-        keys = sorted(before.keys() | self.settings.keys())
-        changed = [key for key in keys if before.get(key) != self.settings.get(key)]
+            identity = self.settings_of_first(count)
+            if identity.items() <= written.items():  # the same first problems, and further ones
+                written = written | {key: self.settings[key] for key in identity}
+        keys = sorted(written.keys() | self.settings.keys())
+        changed = [key for key in keys if written.get(key) != self.settings.get(key)]
         if changed:
             details = ", ".join(
-                f"{k}: {before.get(k)!r} -> {self.settings.get(k)!r}"
+                f"{k}: {written.get(k)!r} -> {self.settings.get(k)!r}"
                 for k in changed
                 if k != "prompt"
             )
@@ -88,7 +88,7 @@ class AnswerFile(Answers):
             self.write_card({"settings": self.settings} | card)
 
     def disk_errors(self) -> AbstractContextManager[None]:
-        """What was answered before stays in the file."""
+        """Reports a full disk; the answers so far stay in the file."""
         advice = "make room and run the same command again to continue from here"
         return disk_errors_as(f"cannot write {self.path}", advice)
 
@@ -102,7 +102,7 @@ class AnswerFile(Answers):
 
 
 def card_path(path: Path) -> Path:
-    """Where the card of a file of answers is: beside it. (tuned.1 and tuned.2 have one each.)"""
+    """The card beside a file of answers. (tuned.1 and tuned.2 have one each.)"""
     return path.with_name(f"{path.stem if path.suffix == '.jsonl' else path.name}.card.json")
 
 
@@ -125,14 +125,14 @@ def read_rows(path: Path) -> list[dict]:
 
 
 def is_answer(row: object) -> bool:
-    """Whether a row says which answer it is, and what scores are made of."""
-    if not isinstance(row, dict) or not SCORED <= row.keys():
+    """Whether a row has what identifies an answer, and the columns that scores read."""
+    if not isinstance(row, dict) or not SCORED_COLUMNS <= row.keys():
         return False
     return all(type(row.get(name)) is int for name in ("index", "sample"))
 
 
-def whole_groups(rows: list[dict], num_samples: int) -> dict[int, list[dict]]:
-    """Problem (from 0) -> its rows by sample, for problems of which no sample is missing."""
+def complete_groups(rows: list[dict], num_samples: int) -> dict[int, list[dict]]:
+    """Problem (from 0) -> its rows in order of samples; only problems with all samples."""
     groups: dict[int, dict[int, dict]] = {}
     for row in rows:
         groups.setdefault(row["index"] - 1, {})[row["sample"]] = row

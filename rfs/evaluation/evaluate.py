@@ -51,8 +51,8 @@ from rfs.engine import FAST
 from rfs.evaluation.answer_file import AnswerFile
 from rfs.evaluation.options import EvaluateOptions
 from rfs.files.models import load_model_and_tokenizer
-from rfs.tasks.environments.conversation import judges_itself
-from rfs.tasks.judge import judge_by, verifier_of
+from rfs.tasks.environments.conversation import gives_own_reward
+from rfs.tasks.judge import make_judge, verifier_of
 from rfs.tasks.own_task import Verifier
 
 __all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
@@ -76,27 +76,26 @@ def evaluate(
 
     With `out_path`, each problem's lines are on disk as soon as it is answered, and a second call
     with the same settings goes on where the first was killed; with further problems after the
-    same first ones, it adds theirs. Only what is boxed is graded,
-    unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
-    own grades instead, or the rules of a set that has some; then a reward of 1 or more counts as
-    correct.
+    same first ones, it adds theirs. Only what is boxed is graded, unless `fallback` (see
+    extract_final_candidate) says what else to read. A `verifier` of your own grades instead, or the
+    rules of a set that has some; then a reward of 1 or more counts as correct.
     """
     environment = sampling.environment
-    by_environment = environment is not None and judges_itself(environment)
+    by_environment = environment is not None and gives_own_reward(environment)
     check_problems(problems, verifier, by_environment)
     verifiers = [verifier_of(problem, verifier) for problem in problems]
     source = answer_source(fallback, verifiers[0], environment if by_environment else None)
-    judged = by_environment or verifiers[0] is not None
+    custom_judge = by_environment or verifiers[0] is not None
     settings = {
         **describe_sampling(sampling),
-        **describe(model, tokenizer, problems, prompt_fn, source, judged),
+        **describe(model, tokenizer, problems, prompt_fn, source, custom_judge),
     }
-    asked_problems = shown(model, tokenizer, problems, prompt_fn)
+    prompted_problems = shown(model, tokenizer, problems, prompt_fn)
 
     def sample(todo: list[int], keep: Keep) -> None:
-        left = [asked_problems[index] for index in todo]
+        remaining = [prompted_problems[index] for index in todo]
         # A problem keeps its place, so the answers are the same, whatever is left to do.
-        for group in sample_each(model, tokenizer, left, sampling, 0, todo, engine=FAST):
+        for group in sample_each(model, tokenizer, remaining, sampling, 0, todo, engine=FAST):
             index = group.rollouts[0].place[0]
             keep(index, answer_rows(index, group, fallback, verifiers[index]))
 
@@ -114,14 +113,14 @@ def evaluate(
 
 
 def progress_bar(
-    total: int, done: int = 0, words: str = "", quiet: bool = False, unit: str = "problem"
+    total: int, done: int = 0, label: str = "", quiet: bool = False, unit: str = "problem"
 ) -> tqdm:
-    """Counts on stderr. In a file or pipe, where nothing is redrawn, twice a minute."""
+    """A bar on stderr. In a file or pipe, where nothing is redrawn, it writes twice a minute."""
     seconds = 0.1 if is_interactive() else 30.0
     return tqdm(
         total=total,
         initial=done,
-        desc=words,
+        desc=label,
         unit=unit,
         disable=quiet,
         mininterval=seconds,
@@ -135,7 +134,7 @@ Keep = Callable[[int, list[dict]], None]  # (problem, its rows)
 def answered(
     problems: Sequence[Problem],
     settings: dict[str, Any],
-    work: Callable[[list[int], Keep], None],
+    answer_problems: Callable[[list[int], Keep], None],
     *,
     model,
     num_samples: int = 1,
@@ -144,19 +143,22 @@ def answered(
     name: str = "",
     model_name: str = "",
 ) -> EvalResult:
-    """Has `work` answer the problems that the file does not hold yet, and scores them all.
+    """Answers the problems that are not in the file yet, and scores all of them.
 
-    `work(todo, keep)` calls keep(problem, its rows) as soon as a problem is answered.
+    `answer_problems(todo, keep)` calls keep(problem, its rows) as soon as a problem is answered.
     """
     file = Answers()
     if out_path:
-        judged = "columns_hash" in settings
+        custom_judge = "columns_hash" in settings
         file = AnswerFile(
-            out_path, settings, num_samples, lambda count: which_problems(problems[:count], judged)
+            out_path,
+            settings,
+            num_samples,
+            lambda count: problem_identity(problems[:count], custom_judge),
         )
     todo = [index for index in range(len(problems)) if index not in file.groups]
-    done, words = len(problems) - len(todo), name or "evaluating"
-    bar = progress_bar(len(problems), done, words, quiet=not progress)
+    done, label = len(problems) - len(todo), name or "evaluating"
+    bar = progress_bar(len(problems), done, label, quiet=not progress)
 
     def keep(index: int, rows: list[dict]) -> None:
         file.add(index, rows)
@@ -164,7 +166,7 @@ def answered(
 
     start = time.perf_counter()
     with bar:
-        work(todo, keep)
+        answer_problems(todo, keep)
     speed = sampling_speed(todo, time.perf_counter() - start, file)
     result = score_rows(file.rows(), num_samples, speed)
     file.finish(
@@ -188,7 +190,7 @@ def sampling_speed(todo: list[int], seconds: float, file: Answers) -> float:
 def check_problems(
     problems: Sequence[Problem], verifier: Verifier | None = None, by_environment: bool = False
 ) -> None:
-    """Refuses to measure what cannot be measured."""
+    """Refuses problems whose answers cannot be judged."""
     if not problems:
         raise UserError("there are no problems to evaluate; check --problems and --limit")
     for problem in problems if verifier and verifier.source == "gsm8k" else ():
@@ -209,12 +211,12 @@ def check_problems(
 def shown(
     model, tokenizer, problems: Sequence[Problem], prompt_fn: Callable[[str], str]
 ) -> list[Problem]:
-    """The problems with all that the model reads of each; one that is too long for it is named."""
-    whole = [replace(problem, prompt=problem_prompt(problem, prompt_fn)) for problem in problems]
-    for problem in whole:
+    """The problems with their complete prompts. A prompt too long for the model is an error."""
+    prompted = [replace(problem, prompt=problem_prompt(problem, prompt_fn)) for problem in problems]
+    for problem in prompted:
         tokens = len(tokenizer.encode(problem.prompt))
         room_for_answer(model, tokens, 1, f"the prompt of problem {problem.where}")
-    return whole
+    return prompted
 
 
 def answer_source(
@@ -224,10 +226,10 @@ def answer_source(
     if environment:
         return f"the conversation, by {environment}"
     if verifier:
-        own = (
+        in_file = (
             f" in a file {file_hash(verifier.source)}" if is_file_function(verifier.source) else ""
         )
-        return f"the text, by {verifier.name}{own}"
+        return f"the text, by {verifier.name}{in_file}"
     return "the last box" if fallback is None else f"the last box, {fallback}"
 
 
@@ -246,7 +248,7 @@ def describe_sampling(sampling: Sampling) -> dict[str, Any]:
 
 
 def describe_environment(sampling: Sampling, name: str) -> dict[str, Any]:
-    """Whose turns these are. A file may be changed, and its answers are others then."""
+    """The part about the environment. Its file may change, so the card has a hash of it."""
     return {
         "environment": name,
         **({"environment_file": file_hash(name)} if is_file_function(name) else {}),
@@ -256,22 +258,23 @@ def describe_environment(sampling: Sampling, name: str) -> dict[str, Any]:
 
 
 def file_hash(name: str) -> str:
-    """Of the file in FILE.py:FUNCTION."""
+    """A hash of the file in FILE.py:FUNCTION."""
     return short_hash(Path(name.rpartition(":")[0]).read_bytes())
 
 
 def describe(
-    model, tokenizer, problems, prompt_fn, source: str, judged: bool = False
+    model, tokenizer, problems, prompt_fn, source: str, custom_judge: bool = False
 ) -> dict[str, Any]:
-    """The part of the card that says what was asked of what, so that scores can be compared.
-    `judged`: not the grader decides, but something that may read all columns of a problem."""
+    """The part of the card that says which model answered which problems with which prompt, so that
+    scores can be compared. `custom_judge`: answers are judged not by the grader but by code that
+    may read all columns of a problem."""
     # As the model reads it: a tokenizer may wrap it in a chat template.
     prompt = tokenizer.decode(tokenizer.encode(prompt_fn("{problem}")))
-    weights = tensors(model)
+    weights = named_weights(model)
     return {
         "weights": weights_hash(weights),
         "dtype": str(weights[0][1].dtype) if weights else "",
-        **which_problems(problems, judged),
+        **problem_identity(problems, custom_judge),
         "prompt": prompt,
         "prompt_hash": short_hash(prompt.encode()),
         "stop_ids": sorted(model_stop_ids(tokenizer)),
@@ -281,17 +284,17 @@ def describe(
     }
 
 
-def which_problems(problems: Sequence[Problem], judged: bool = False) -> dict[str, Any]:
-    """Which problems, on the card: a file of answers to the first of them can be extended."""
+def problem_identity(problems: Sequence[Problem], custom_judge: bool = False) -> dict[str, Any]:
+    """Which problems, on the card: a file with answers to the first of them can be extended."""
     texts = [[problem_prompt(problem, str), problem.answer] for problem in problems]
     identity = {"problems": len(texts), "problems_hash": short_hash(json.dumps(texts).encode())}
-    if judged:
+    if custom_judge:
         columns = [[p.rules, p.facts, p.solution, p.row] for p in problems]
         identity["columns_hash"] = short_hash(json.dumps(columns, default=repr).encode())
     return identity
 
 
-def tensors(model) -> list[tuple[str, torch.Tensor]]:
+def named_weights(model) -> list[tuple[str, torch.Tensor]]:
     """The weights by name; none for a stand-in."""
     return sorted(model.state_dict().items()) if hasattr(model, "state_dict") else []
 
@@ -303,13 +306,13 @@ def weights_hash(weights: list[tuple[str, torch.Tensor]]) -> str:
 
 
 def short_hash(content: bytes) -> str:
-    """Twelve hexadecimal digits are enough to tell things apart."""
+    """A hash of twelve hexadecimal digits, enough to tell inputs apart."""
     return hashlib.sha256(content).hexdigest()[:12]
 
 
 def measured_on(model) -> dict[str, str]:
     """When, with which versions and where."""
-    weights = tensors(model)
+    weights = named_weights(model)
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "package": __version__,
@@ -341,7 +344,7 @@ def verdict_of_judge(
     rollout: Rollout, problem: Problem, verifier: Verifier | None
 ) -> dict[str, Any]:
     """The verdict of a verifier, or of an environment that has talked with the model."""
-    reward = judge_by(verifier)(rollout, problem)["correct"]
+    reward = make_judge(verifier)(rollout, problem)["correct"]
     row = {
         "correct": reward >= 1,
         "parsed": not rollout.failure,
@@ -356,7 +359,7 @@ def verdict_of_judge(
 # --- as the command asks for it: commands/evaluate.py ---
 
 
-def evaluate_with(
+def evaluate_from_options(
     options: EvaluateOptions,
     model,
     tokenizer,
@@ -392,5 +395,6 @@ def evaluate_with(
 
 def open_model(name: str, device: str, dtype: str):
     """Model and tokenizer on a device that computes correctly, in the format that suits it."""
-    place = trusted_device(device)
-    return load_model_and_tokenizer(name, place, dtype=partial(dtype_by_name, dtype, place))
+    usable_device = trusted_device(device)
+    model_dtype = partial(dtype_by_name, dtype, usable_device)
+    return load_model_and_tokenizer(name, usable_device, dtype=model_dtype)

@@ -1,6 +1,6 @@
-"""Do groups of rollouts teach? Reinforcement learning learns from those in which some rollouts are
-correct and some are not. So: sample a few groups, look at them, and say in words what is missing,
-before hours are spent. Each run does so briefly, `rfs preflight` at length.
+"""Do groups of rollouts have a learning signal? Reinforcement learning learns from groups in which
+some rollouts are correct and some are not. So sample a few groups and say what is missing, before
+hours are spent. Each run does so briefly, `rfs preflight` at length.
 """
 
 import time
@@ -27,21 +27,22 @@ from rfs.engine import FAST
 from rfs.evaluation.evaluate import progress_bar
 from rfs.tasks.judge import judge_of
 
-SOME_MIXED, MANY_MIXED = 0.1, 0.3  # share of groups with a signal: enough to learn, and to be quick
+# Share of groups with a signal that is enough to learn, and enough to learn quickly.
+MIN_LIVE_SHARE, FAST_LIVE_SHARE = 0.1, 0.3
 SHOWN = 300  # characters of a failure
 
 
 @dataclass(kw_only=True)
 class Outlook:
-    """What can be said of a run before its first step."""
+    """Whether a run can work, judged before its first step."""
 
     can_work: bool = False
-    verdict: str = ""  # why, in words
+    verdict: str = ""  # a sentence that says why
 
 
 @dataclass
 class Preflight(Outlook):
-    """What some groups of rollouts looked like."""
+    """Figures of a few groups of rollouts."""
 
     problems: Sequence[Problem]  # that were asked
     rollouts: int  # per problem
@@ -72,25 +73,25 @@ def preflight_summary(
     progress: bool = False,
 ) -> Preflight:
     """Samples groups from problems spread over the whole set, as training would, and judges
-    whether they teach."""
+    whether they have a learning signal."""
     if config.rollouts < 2:
         raise UserError("a group needs at least 2 rollouts; raise --rollouts")
-    chosen, ended = spread_out(problems, num_problems), []
+    chosen, finished = spread_out(problems, num_problems), []
     start = time.perf_counter()
-    with progress_bar(len(chosen), words="preflight", quiet=not progress) as bar:
+    with progress_bar(len(chosen), label="preflight", quiet=not progress) as bar:
         for group in sample_each(model, tokenizer, chosen, config, step=0, engine=FAST):
-            ended.append(group)
+            finished.append(group)
             bar.update()
-    groups = sort_by_place(ended)
+    groups = sort_by_place(finished)
     reward_groups(groups, config, tokenizer, judge_of(config))
     seconds = time.perf_counter() - start
-    answered = [answers_of(group) for group in groups]
-    rows = list(chain.from_iterable(answered))
-    seen = Preflight(
+    rows_by_group = [preflight_rows(group) for group in groups]
+    rows = list(chain.from_iterable(rows_by_group))
+    preflight = Preflight(
         problems=chosen,
         rollouts=config.rollouts,
         pass_at_1=mean(row["correct"] for row in rows),
-        pass_at_g=mean(any(row["correct"] for row in group) for group in answered),
+        pass_at_g=mean(any(row["correct"] for row in group) for group in rows_by_group),
         cutoff_share=mean(not row["stopped"] for row in rows),
         parse_rate=mean(row["parsed"] for row in rows),
         live_share=mean(group.solved_sometimes for group in groups),
@@ -99,22 +100,25 @@ def preflight_summary(
         sampling_seconds=seconds,
         rows=rows,
     )
-    tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
-    at_home = config.environment or all(is_tiny_problem(problem.id) for problem in chosen)
-    own = config.environment and f"The environment {config.environment}"
-    seen.can_work, seen.verdict = can_training_work(
-        seen, config.max_new_tokens, tiny and not at_home, own or "Your reward function"
+    is_tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
+    in_tiny_world = config.environment or all(is_tiny_problem(problem.id) for problem in chosen)
+    environment = config.environment and f"The environment {config.environment}"
+    preflight.can_work, preflight.verdict = can_training_work(
+        preflight,
+        config.max_new_tokens,
+        is_tiny and not in_tiny_world,
+        environment or "Your reward function",
     )
-    return seen
+    return preflight
 
 
-def answers_of(group: Group) -> list[dict]:
-    """A row per answer, with the words of `rfs evaluate`."""
+def preflight_rows(group: Group) -> list[dict]:
+    """A row per answer, with the keys of `rfs evaluate`."""
 
     def parsed(rollout: Rollout) -> bool:
-        """By the grader; a verifier or an environment reads what it likes."""
-        own = rollout.outcome is not None or "reward_failed" in rollout.rewards
-        return not rollout.failure if own else parses(rollout.text)
+        """Whether the grader can read it; a verifier or an environment may read anything."""
+        has_other_judge = rollout.outcome is not None or "reward_failed" in rollout.rewards
+        return not rollout.failure if has_other_judge else parses(rollout.text)
 
     return [
         {
@@ -131,64 +135,68 @@ def answers_of(group: Group) -> list[dict]:
 
 
 def spread_out(problems: Sequence[Problem], count: int) -> Sequence[Problem]:
-    """This many problems, from all over the set."""
+    """`count` problems, evenly spaced over the set."""
     count = min(count, len(problems))
-    return [problems[place * len(problems) // count] for place in range(count)]
+    return [problems[index * len(problems) // count] for index in range(count)]
 
 
 def can_training_work(
-    found: Preflight, max_new_tokens: int, out_of_world: bool, rewarder: str
+    preflight: Preflight, max_new_tokens: int, outside_tiny_world: bool, rewarder: str
 ) -> tuple[bool, str]:
     """Whether training can work, and the sentence that says why; the first cause that fits.
-    `out_of_world`: the tiny model got problems from outside its own world. `rewarder`: what
+    `outside_tiny_world`: the tiny model got problems from outside its own world. `rewarder`: what
     computed the rewards, for the message if it failed."""
-    live = found.live_share
-    failed = [row for row in found.rows if row.get("reward_failure")]
-    if 2 * len(failed) > len(found.rows):
+    live_share = preflight.live_share
+    failed = [row for row in preflight.rows if row.get("reward_failure")]
+    if 2 * len(failed) > len(preflight.rows):
         return False, (
-            f"{rewarder} failed on {len(failed)} of {len(found.rows)} answers: it "
+            f"{rewarder} failed on {len(failed)} of {len(preflight.rows)} answers: it "
             f"{one_line(failed[0]['reward_failure'], SHOWN)}. Such answers get 0: fix it first."
         )
-    if out_of_world and found.pass_at_1 == 0:
+    if outside_tiny_world and preflight.pass_at_1 == 0:
         return False, (
-            f"None of {len(found.rows)} answers was correct. The tiny model knows only the sums of "
-            "its own small world, in that world's words. Take problems like those of --problems "
-            "tiny or ch07/my_task.py, or a model that has read more, such as --model base."
+            f"None of {len(preflight.rows)} answers was correct. The tiny model knows only the "
+            "sums of its own small world, in that world's words. Take problems like those of "
+            "--problems tiny or ch07/my_task.py, or a model that has read more, such as --model "
+            "base."
         )
-    if live >= SOME_MIXED:
-        slow = "" if live >= MANY_MIXED else ", slowly: filter the problems by difficulty"
-        cut = found.cutoff_share
-        also = (
-            "" if cut < 0.3 else f"; {percent(cut)} of answers are cut off, a longer limit may help"
+    cut_off = percent(preflight.cutoff_share)
+    if live_share >= MIN_LIVE_SHARE:
+        slow = (
+            "" if live_share >= FAST_LIVE_SHARE else ", slowly: filter the problems by difficulty"
         )
-        return True, f"Training can work{slow}: {percent(live)} of groups have a signal{also}."
-    if found.pass_at_1 > 0.9:
+        hint = f"; {cut_off} of answers are cut off, a longer limit may help"
+        return True, (
+            f"Training can work{slow}: {percent(live_share)} of groups have a signal"
+            f"{hint if preflight.cutoff_share >= 0.3 else ''}."
+        )
+    if preflight.pass_at_1 > 0.9:
         return False, (
-            f"There is little left to learn: {percent(found.pass_at_1)} of answers are correct "
+            f"There is little left to learn: {percent(preflight.pass_at_1)} of answers are correct "
             "already. Take harder problems."
         )
-    if found.cutoff_share > 0.5:
-        cut_off = [row["length"] for row in found.rows if not row["stopped"]]
+    if preflight.cutoff_share > 0.5:
+        cutoff_lengths = [row["length"] for row in preflight.rows if not row["stopped"]]
         rambles = (
             " if the model rambles on, the cause is not the limit but a prompt template or stop"
             " token that does not fit the model."
         )
-        if median(cut_off) < max_new_tokens:  # the model's context was full before
+        if median(cutoff_lengths) < max_new_tokens:  # the model's context was full before
             return False, (
-                f"{percent(found.cutoff_share)} of answers are cut off before their result, where"
+                f"{cut_off} of answers are cut off before their result, where"
                 f" prompt and answer fill the model's context. Take shorter problems;{rambles}"
             )
         return False, (
-            f"{percent(found.cutoff_share)} of answers are cut off at {max_new_tokens} tokens "
+            f"{cut_off} of answers are cut off at {max_new_tokens} tokens "
             f"before their result. Raise --max-new-tokens;{rambles}"
         )
-    if found.parse_rate < 0.5:
+    if preflight.parse_rate < 0.5:
         return False, (
-            f"Only {percent(found.parse_rate)} of answers have a readable \\boxed{{}} result, so "
-            "correct ones cannot be rewarded. The prompt does not suit the model, or the model "
+            f"Only {percent(preflight.parse_rate)} of answers have a readable \\boxed{{}} result, "
+            "so correct ones cannot be rewarded. The prompt does not suit the model, or the model "
             "needs supervised training on the answer format first."
         )
-    if found.pass_at_1 < 0.05:
+    if preflight.pass_at_1 < 0.05:
         return False, (
             "The answers can be read but almost none is correct: the problems are too hard for this"
             " model. Take easier problems, more rollouts per problem, or a stronger model."

@@ -8,7 +8,7 @@ from reasoning_from_scratch.config import Device, Drawing, Turns
 from reasoning_from_scratch.facts import AtLeast
 from rfs.config import Asking
 from rfs.files.models import check_model_name
-from rfs.tasks.own_task import try_functions
+from rfs.tasks.own_task import check_functions
 from rfs.tasks.problem_sets import source_of
 
 
@@ -56,6 +56,6 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
             check_model_name(name)
         for name in self.problems or ():
             source_of(name).check()
-        try_functions(self.reward)
+        check_functions(self.reward)
         self.check_asking()
         return ", ".join(self.model)

@@ -31,7 +31,7 @@ def pass_rates(result: EvalResult) -> Tensor:
     return torch.tensor(by_count, dtype=torch.float64)[correct.sum(1)]
 
 
-def curve(rates: Tensor, seed: int = 0) -> Curve:
+def curve_with_band(rates: Tensor, seed: int = 0) -> Curve:
     """The mean over the problems of rates (N, K), and its band.
 
     The band asks what would have come out on other problems of the same kind. Answers to one
@@ -42,11 +42,11 @@ def curve(rates: Tensor, seed: int = 0) -> Curve:
     """
     count = len(rates)
     draws = uniform_at(stream_key(seed, 0, 0, 0), torch.arange(RESAMPLES * count))
-    drawn = (draws.double() * count).long().view(RESAMPLES, count)
-    # How often each problem was drawn makes of all means one matrix product.
-    times = torch.zeros(RESAMPLES, count, dtype=rates.dtype)
-    times.scatter_add_(1, drawn, torch.ones_like(times))
-    means = times @ rates / count  # (RESAMPLES, K)
+    resampled = (draws.double() * count).long().view(RESAMPLES, count)
+    # With the number of times that each problem was drawn, all means are one matrix product.
+    draw_counts = torch.zeros(RESAMPLES, count, dtype=rates.dtype)
+    draw_counts.scatter_add_(1, resampled, torch.ones_like(draw_counts))
+    means = draw_counts @ rates / count  # (RESAMPLES, K)
     low, high = means.quantile(torch.tensor([(1 - BAND) / 2, (1 + BAND) / 2]).to(means), dim=0)
     return Curve(rates.mean(0).tolist(), low.tolist(), high.tolist())
 
@@ -59,9 +59,13 @@ def shown_ks(largest: int) -> list[int]:
 def pass_table(rates: dict[str, Tensor]) -> str:
     """A row per k, a column per model, and how far each is above the first; in Markdown."""
     (first, base), *others = rates.items()
-    columns = {name: map(shown_share, *ends(curve(own))) for name, own in rates.items()}
-    for name, own in others:
-        columns[f"{name} minus {first}"] = map(shown_difference, *ends(curve(own - base)))
+    columns = {
+        name: map(share_with_band, *curve_values(curve_with_band(rates_NK)))
+        for name, rates_NK in rates.items()
+    }
+    for name, rates_NK in others:
+        gain = curve_with_band(rates_NK - base)
+        columns[f"{name} minus {first}"] = map(difference_with_band, *curve_values(gain))
     rows = zip(*columns.values(), strict=True)
     ks = range(1, base.shape[1] + 1)
     table = {k: row for k, row in zip(ks, rows, strict=True) if k in shown_ks(len(ks))}
@@ -70,13 +74,13 @@ def pass_table(rates: dict[str, Tensor]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def ends(drawn: Curve) -> tuple[list[float], list[float], list[float]]:
-    return drawn.mean, drawn.low, drawn.high
+def curve_values(curve: Curve) -> tuple[list[float], list[float], list[float]]:
+    return curve.mean, curve.low, curve.high
 
 
-def shown_share(mean: float, low: float, high: float) -> str:
+def share_with_band(mean: float, low: float, high: float) -> str:
     return f"{percent(mean)} ({percent_range(low, high)})"
 
 
-def shown_difference(mean: float, low: float, high: float) -> str:
+def difference_with_band(mean: float, low: float, high: float) -> str:
     return f"{points(mean)} ({points(low)} to {points(high)})"

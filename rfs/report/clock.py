@@ -9,26 +9,26 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Timed(Generic[P, T]):
-    """A function, and how long its calls have taken since the last `take`."""
+class TimedFunction(Generic[P, T]):
+    """A function, and how long its calls have taken since the last `take_seconds`."""
 
     def __init__(self, function: Callable[P, T]) -> None:
-        self.function, self.taken = function, 0.0
+        self.function, self.seconds = function, 0.0
 
-    def __call__(self, *given: P.args, **named: P.kwargs) -> T:
+    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> T:
         start = time.perf_counter()
         try:
-            return self.function(*given, **named)
+            return self.function(*arguments, **keywords)
         finally:
-            self.taken += time.perf_counter() - start
+            self.seconds += time.perf_counter() - start
 
-    def take(self) -> float:
-        taken, self.taken = self.taken, 0.0
-        return taken
+    def take_seconds(self) -> float:
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
 
 
-def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """The time that spans cover; where some lie in others, it counts once."""
+def covered_seconds(spans: Iterable[tuple[float, float]]) -> float:
+    """The time that spans cover; where spans overlap, it counts once."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))
@@ -37,13 +37,13 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 class Clock:
-    """Collects named spans: `with clock("sampling"): ...`, then `clock.take()` at the end."""
+    """Collects named spans: `with clock("sampling"): ...`, then `clock.collect()` at the end."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, float, float]] = []  # name, start, end
-        self.others: list[tuple[str, float, float]] = []  # spans of another thread
-        self.started = time.perf_counter()
-        self.worked = time.process_time()
+        self.other_thread_spans: list[tuple[str, float, float]] = []
+        self.wall_start = time.perf_counter()
+        self.processor_start = time.process_time()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -53,15 +53,15 @@ class Clock:
         finally:
             self.spans.append((name, start, time.perf_counter()))
 
-    def since(self, name: str, start: float) -> None:
+    def add_span(self, name: str, start: float) -> None:
         """A span that began at `start`, a time.perf_counter(), and ends now."""
         self.spans.append((name, start, time.perf_counter()))
 
-    def beside(self, name: str, start: float, end: float) -> None:
-        """What another thread did meanwhile: shown, but not part of this thread's time."""
-        self.others.append((name, start, end))
+    def add_parallel_span(self, name: str, start: float, end: float) -> None:
+        """A span of another thread: shown, but not part of this thread's time."""
+        self.other_thread_spans.append((name, start, end))
 
-    def waiting(self, name: str, values: Iterable[T]) -> Iterator[T]:
+    def time_waits(self, name: str, values: Iterable[T]) -> Iterator[T]:
         """The same values; the wait for each becomes a span."""
         values = iter(values)
         while True:
@@ -70,49 +70,49 @@ class Clock:
                 value = next(values)
             except StopIteration:
                 return
-            self.since(name, start)
+            self.add_span(name, start)
             yield value
 
-    def sampling(self, rollouts: Iterable[T], judge: Timed) -> Generator[T]:
+    def time_sampling(self, rollouts: Iterable[T], timed_judge: TimedFunction) -> Generator[T]:
         """The same rollouts, step after step, with the time that sampling and judging took."""
-        for groups in self.waiting("sampling", rollouts):
-            self.within("reward", judge.take())
+        for groups in self.time_waits("sampling", rollouts):
+            self.add_inner_span("reward", timed_judge.take_seconds())
             yield groups
 
-    def within(self, name: str, seconds: float) -> None:
-        """Counts `seconds` of the span that has just ended, say its last ones, as `name`."""
+    def add_inner_span(self, name: str, seconds: float) -> None:
+        """Counts `seconds` of the span that has just ended as `name`: its last ones, by fiat."""
         end = self.spans[-1][2]
         self.spans.append((name, end - seconds, end))
 
     def seconds(self, name: str) -> float:
         """Time spent so far in all spans of that name, without other spans inside them."""
-        own = [(start, end) for span, start, end in self.spans if span == name]
-        inside = [
+        outer = [(start, end) for span, start, end in self.spans if span == name]
+        inner = [
             (start, end)
             for span, start, end in self.spans
-            if span != name and any(first <= start and end <= last for first, last in own)
+            if span != name and any(first <= start and end <= last for first, last in outer)
         ]
-        return covered(own) - covered(inside)
+        return covered_seconds(outer) - covered_seconds(inner)
 
-    def take(self) -> tuple[dict[str, float], list[dict]]:
+    def collect(self) -> tuple[dict[str, float], list[dict]]:
         """Seconds per name, in total, and of the processor in all threads of this process, which
         other programs do not lengthen; and the spans in the format of timing_spans.jsonl."""
         totals = {f"time/{name}": self.seconds(name) for name in {span[0] for span in self.spans}}
-        for name, start, end in self.others:
+        for name, start, end in self.other_thread_spans:
             totals[f"time/{name}"] = totals.get(f"time/{name}", 0.0) + end - start
-        totals["time/total"] = time.perf_counter() - self.started
-        totals["time/processor"] = time.process_time() - self.worked
-        spans = self.spans + self.others
-        first = min((start for _, start, _ in spans), default=0.0)
+        totals["time/total"] = time.perf_counter() - self.wall_start
+        totals["time/processor"] = time.process_time() - self.processor_start
+        spans = self.spans + self.other_thread_spans
+        earliest = min((start for _, start, _ in spans), default=0.0)
         rows = [
             {
                 "name": name,
                 "duration": end - start,
-                "wall_start": start - first,
-                "wall_end": end - first,
+                "wall_start": start - earliest,
+                "wall_end": end - earliest,
             }
             for name, start, end in spans
         ]
-        self.spans, self.others = [], []
-        self.started, self.worked = time.perf_counter(), time.process_time()
+        self.spans, self.other_thread_spans = [], []
+        self.wall_start, self.processor_start = time.perf_counter(), time.process_time()
         return totals, rows

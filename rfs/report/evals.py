@@ -16,11 +16,11 @@ _EVAL_FILE = re.compile(r"eval_(.+)_iteration_(\d{6,})_rollout_summaries\.jsonl"
 class EvalAnswer:
     """One answer to one problem at one evaluation."""
 
-    place: int  # of the problem in its set; several may have the same id
+    problem_index: int  # of the problem in its set; several may have the same id
     problem_id: str
     problem: str
     truth: str
-    right: bool
+    correct: bool
     boxed: str  # the content of its last box; empty if there is none
     text: str
     length: int
@@ -46,7 +46,7 @@ class Evals:
     """The evaluations on one set of problems, in order."""
 
     rows: list[EvalRow]
-    shown: dict[int, list[EvalAnswer]]  # step -> answers
+    shown_answers: dict[int, list[EvalAnswer]]  # step -> answers
 
 
 def read_evals(folder: Path) -> dict[str, Evals]:
@@ -56,18 +56,18 @@ def read_evals(folder: Path) -> dict[str, Evals]:
         match = _EVAL_FILE.fullmatch(path.name)
         if match:
             files.setdefault(match[1], []).append((int(match[2]), path))
-    return {name: _read_evals_of(name, sorted(files[name])) for name in sorted(files)}
+    return {name: _read_set(name, sorted(files[name])) for name in sorted(files)}
 
 
-def _read_evals_of(name: str, files: list[tuple[int, Path]]) -> Evals:
-    kept = {step for step, _ in evenly_spaced(files, SHOWN_STEPS)}
+def _read_set(name: str, files: list[tuple[int, Path]]) -> Evals:
+    shown_steps = {step for step, _ in evenly_spaced(files, SHOWN_STEPS)}
     evals = Evals([], {})
     for step, path in files:
         answers = [_answer(row) for row in read_rollouts(path)]
         if answers:
             evals.rows.append(_eval_row(name, step, answers))
-        if answers and step in kept:
-            evals.shown[step] = answers
+        if answers and step in shown_steps:
+            evals.shown_answers[step] = answers
     return evals
 
 
@@ -79,11 +79,11 @@ def read_rollouts(path: Path) -> list[dict]:
 def _answer(row: dict) -> EvalAnswer:
     step, text = row["steps"][0], row["text"]
     return EvalAnswer(
-        place=row["group_idx"],
+        problem_index=row["group_idx"],
         problem_id=row["problem_id"],
         problem=step["logs"]["problem"],
         truth=step["logs"]["answer"],
-        right=(step["metrics"].get("correct") or 0.0) >= 1,
+        correct=(step["metrics"].get("correct") or 0.0) >= 1,
         boxed=shorten((get_last_boxed(text) or "").strip(), 60),
         text=text,
         length=step["ac_len"],
@@ -93,9 +93,9 @@ def _answer(row: dict) -> EvalAnswer:
 
 def _eval_row(name: str, step: int, answers: list[EvalAnswer]) -> EvalRow:
     count = len(answers)
-    problems = len({answer.place for answer in answers})
-    solved = len({answer.place for answer in answers if answer.right})
-    accuracy = sum(answer.right for answer in answers) / count
+    problems = len({answer.problem_index for answer in answers})
+    solved = len({answer.problem_index for answer in answers if answer.correct})
+    accuracy = sum(answer.correct for answer in answers) / count
     low, high = wilson_interval(accuracy * problems, problems)
     return EvalRow(
         name=name,

@@ -32,10 +32,10 @@ def forest_plot(effects: Mapping[str, Effect], axis: str, path: str | Path) -> P
 def draw_forest(panel: Axes, effects: Mapping[str, Effect], axis: str) -> None:
     ordered = sorted(effects.items(), key=lambda item: item[1].mean)
     panel.axvline(0, color=TEXT, linewidth=1)
-    for place, (_, effect) in enumerate(ordered):
-        look = UNSURE if not effect.sure else BETTER if effect.mean > 0 else WORSE
-        half = 0 if math.isnan(effect.half) else effect.half
-        panel.errorbar(effect.mean, place, xerr=half, capsize=3, linewidth=1.6, **look)
+    for row, (_, effect) in enumerate(ordered):
+        style = UNSURE if not effect.is_significant else BETTER if effect.mean > 0 else WORSE
+        half_width = 0 if math.isnan(effect.half_width) else effect.half_width
+        panel.errorbar(effect.mean, row, xerr=half_width, capsize=3, linewidth=1.6, **style)
     panel.set_yticks(range(len(ordered)), [name for name, _ in ordered])
     panel.set_ylim(-0.7, len(ordered) - 0.3)
     panel.set_xlabel(axis, color=TEXT)
@@ -51,8 +51,8 @@ def soften(panel: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
 
 
 def intervals_legend(figure: Figure) -> None:
-    kinds = (("above 0", BETTER), ("below 0", WORSE), ("0 is possible", UNSURE))
-    marks = [Line2D([], [], linestyle="", label=words, **look) for words, look in kinds]
+    legend_rows = (("above 0", BETTER), ("below 0", WORSE), ("0 is possible", UNSURE))
+    handles = [Line2D([], [], linestyle="", label=label, **style) for label, style in legend_rows]
     figure.legend(
-        handles=marks, loc="outside lower center", ncols=3, frameon=False, title="95% interval"
+        handles=handles, loc="outside lower center", ncols=3, frameon=False, title="95% interval"
     )

@@ -17,7 +17,7 @@ class Moment:
 
     step: int
     share: float  # of correct answers
-    said: str  # the first answer's box; "" if it has none
+    answer: str  # the first answer's box; without boxes, its last line
     text: str
     samples: int
 
@@ -36,12 +36,12 @@ class Story:
         return self.moments[-1].share - self.moments[0].share
 
     @property
-    def ever(self) -> float:
+    def best_share(self) -> float:
         return max(moment.share for moment in self.moments)
 
 
 @dataclass
-class Learned:
+class LearningSummary:
     name: str
     steps: list[int]
     improved: list[Story]
@@ -54,16 +54,16 @@ def eval_rows(run: RunFiles) -> list[EvalRow]:
     return sorted(rows, key=lambda row: (row.step, row.name))
 
 
-def learned(run: RunFiles, name: str) -> Learned | None:
+def learning_summary(run: RunFiles, name: str) -> LearningSummary | None:
     """What changed since the first evaluation; None before the second."""
-    by_step = run.evals[name].shown
+    by_step = run.evals[name].shown_answers
     if len(by_step) < 2:
         return None
     stories = _stories(by_step)
     improved = sorted(stories, key=lambda s: (-s.gain, s.moments[0].share))
     failing = [story for story in stories if story.moments[-1].share < 0.5]
-    failing.sort(key=lambda s: (s.moments[-1].share, s.ever))
-    return Learned(
+    failing.sort(key=lambda s: (s.moments[-1].share, s.best_share))
+    return LearningSummary(
         name,
         list(by_step),
         [story for story in improved if story.gain > 0][:SHOWN_PROBLEMS],
@@ -74,30 +74,30 @@ def learned(run: RunFiles, name: str) -> Learned | None:
 
 def _stories(by_step: dict[int, list[EvalAnswer]]) -> list[Story]:
     """The stories of the problems that are in every shown evaluation."""
-    every = [answer for answers in by_step.values() for answer in answers]
+    all_answers = [answer for answers in by_step.values() for answer in answers]
     # An environment, or a verifier of your own, may read anything.
-    boxed = all(answer.boxed for answer in every if answer.right)
-    grouped = []
+    all_boxed = all(answer.boxed for answer in all_answers if answer.correct)
+    answers_by_problem = []
     for answers in by_step.values():
-        groups: dict[tuple[int, str], list[EvalAnswer]] = {}
+        by_problem: dict[tuple[int, str], list[EvalAnswer]] = {}
         for answer in answers:
-            groups.setdefault((answer.place, answer.problem_id), []).append(answer)
-        grouped.append(groups)
+            by_problem.setdefault((answer.problem_index, answer.problem_id), []).append(answer)
+        answers_by_problem.append(by_problem)
     stories = []
-    for key, (first, *_) in grouped[0].items():
-        if all(key in groups for groups in grouped):
+    for key, (first, *_) in answers_by_problem[0].items():
+        if all(key in by_problem for by_problem in answers_by_problem):
             moments = [
-                _moment(step, groups[key], boxed)
-                for step, groups in zip(by_step, grouped, strict=True)
+                _moment(step, by_problem[key], all_boxed)
+                for step, by_problem in zip(by_step, answers_by_problem, strict=True)
             ]
             stories.append(Story(first.problem_id, first.problem, first.truth, moments))
     return stories
 
 
-def _moment(step: int, answers: list[EvalAnswer], boxed: bool) -> Moment:
-    share = sum(answer.right for answer in answers) / len(answers)
+def _moment(step: int, answers: list[EvalAnswer], all_boxed: bool) -> Moment:
+    share = sum(answer.correct for answer in answers) / len(answers)
     first = answers[0]
-    last_line = "" if boxed else shorten(first.text.strip().rpartition("\n")[2], 60)
+    last_line = "" if all_boxed else shorten(first.text.strip().rpartition("\n")[2], 60)
     return Moment(step, share, first.boxed or last_line, first.text, len(answers))
 
 

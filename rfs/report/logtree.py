@@ -7,12 +7,12 @@ from .summaries import extracted, stop_reason
 
 
 def node(tag: str, *children, data: dict | None = None, **attrs) -> dict:
-    made = {
+    result = {
         "tag": tag,
         "attrs": {key: str(value) for key, value in attrs.items()},
         "children": list(children),
     }
-    return made if data is None else made | {"data": data}
+    return result if data is None else result | {"data": data}
 
 
 def conversation(role: str, content: str) -> dict:
@@ -26,13 +26,13 @@ def logtree(
     started_at: str,
     path: str,
     groups: Sequence[Any],
-    in_full: Collection[int],
+    shown_in_full: Collection[int],
     tokenizer,
 ) -> dict:
-    """All groups of a step. Those whose number is in `in_full` have their prompts and answers, the
-    others only their numbers; the summaries have the texts of all."""
+    """All groups of a step. Those whose index is in `shown_in_full` have their prompts and answers,
+    the others only their numbers; the summaries have the texts of all."""
     sections = [
-        _group(index, group, tokenizer if index in in_full else None)
+        _group(index, group, tokenizer if index in shown_in_full else None)
         for index, group in enumerate(groups)
     ]
     root = node("body", node("h1", title), *sections)
@@ -41,18 +41,18 @@ def logtree(
 
 def _group(group_idx: int, group, tokenizer) -> dict:
     problem, prompt = group.problem, ""
-    about = [node("p", f"answer: {problem.answer}")]
+    paragraphs = [node("p", f"answer: {problem.answer}")]
     if tokenizer and group.rollouts:
-        about.insert(0, node("p", f"problem: {problem.problem}"))
+        paragraphs.insert(0, node("p", f"problem: {problem.problem}"))
         prompt = tokenizer.decode(list(group.rollouts[0].prompt_ids))
     rollouts = []
     for traj_idx, rollout in enumerate(group.rollouts):
-        talk = [conversation("user", prompt), conversation("assistant", rollout.text)]
-        rollouts.append(_rollout(group_idx, traj_idx, rollout, talk if tokenizer else []))
+        messages = [conversation("user", prompt), conversation("assistant", rollout.text)]
+        rollouts.append(_rollout(group_idx, traj_idx, rollout, messages if tokenizer else []))
     return node(
         "section",
         node("h2", f"Group {group_idx}: {problem.id}"),
-        *about,
+        *paragraphs,
         *rollouts,
         group_idx=group_idx,
         problem_id=problem.id,
@@ -60,8 +60,8 @@ def _group(group_idx: int, group, tokenizer) -> dict:
     )
 
 
-def _rollout(group_idx: int, traj_idx: int, rollout, talk: list[dict]) -> dict:
-    """`talk`: prompt and answer, if they are to be written."""
+def _rollout(group_idx: int, traj_idx: int, rollout, messages: list[dict]) -> dict:
+    """`messages`: the nodes of prompt and answer, if they are shown."""
     totals = {
         "reward": f"{rollout.reward:g}",
         "advantage": "" if rollout.advantage is None else f"{rollout.advantage:g}",
@@ -69,13 +69,13 @@ def _rollout(group_idx: int, traj_idx: int, rollout, talk: list[dict]) -> dict:
         **({"forced": len(rollout.forced)} if rollout.forced else {}),
         "stop_reason": stop_reason(rollout),
     }
-    read = extracted(rollout)
-    if read is not None:
-        totals["extracted"] = read
+    extracted_answer = extracted(rollout)
+    if extracted_answer is not None:
+        totals["extracted"] = extracted_answer
     return node(
         "section",
         node("h3", f"Rollout {traj_idx}"),
-        *talk,
+        *messages,
         _table(rollout.rewards),
         # Its only turn: tokens of the prompt, tokens of the answer.
         _table({"ob_len": len(rollout.prompt_ids), "ac_len": len(rollout.response_ids)}),

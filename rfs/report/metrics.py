@@ -50,10 +50,11 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     answer_tokens = sum(rollout.num_sampled for rollout in rollouts)
     forced_tokens = sum(len(rollout.forced) for rollout in rollouts)
-    talks = any(rollout.outcome is not None for rollout in rollouts)
+    in_conversation = any(rollout.outcome is not None for rollout in rollouts)
     turns = sum(rollout.turns for rollout in rollouts)
     # What a model reads in its turns: the prompt, and an environment's replies.
-    read_tokens = sum(len(rollout.prompt_ids) for rollout in rollouts) + forced_tokens * talks
+    read_tokens = sum(len(rollout.prompt_ids) for rollout in rollouts)
+    read_tokens += forced_tokens * in_conversation
     metrics = {REWARD: fmean(rollout.reward for rollout in rollouts)}
     for part in {part: None for rollout in rollouts for part in rollout.rewards}:
         metrics[f"env/all/{part}"] = fmean(rollout.rewards.get(part, 0.0) for rollout in rollouts)
@@ -67,9 +68,9 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "env/all/total_ac_tokens": answer_tokens,
         "env/all/total_ob_tokens": read_tokens,
     }
-    if forced_tokens and not talks:
+    if forced_tokens and not in_conversation:
         metrics["env/all/forced_tokens_per_turn"] = forced_tokens / len(rollouts)
-    if talks:
+    if in_conversation:
         metrics["env/all/ran_out_of_turns"] = fmean(rollout.ran_out for rollout in rollouts)
     if len(rollouts) == len(groups):  # worked solutions: not sampled, one per problem
         return metrics
@@ -80,8 +81,8 @@ def group_shares(groups: Sequence[Group]) -> dict[str, float]:
     """Mixed: the rewards differ. Otherwise all good if they are at least 0.5, else all bad."""
     uniform = [group.rewards[0] for group in groups if group.uniform]
     good = sum(reward >= 0.5 for reward in uniform)
-    shares = {"mixed": len(groups) - len(uniform), "all_good": good, "all_bad": len(uniform) - good}
-    return {f"env/all/by_group/frac_{name}": n / len(groups) for name, n in shares.items()}
+    counts = {"mixed": len(groups) - len(uniform), "all_good": good, "all_bad": len(uniform) - good}
+    return {f"env/all/by_group/frac_{name}": n / len(groups) for name, n in counts.items()}
 
 
 def sampler_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
@@ -107,8 +108,8 @@ def lag_metrics(groups: Sequence[Group], step: int, config: Scale) -> dict[str, 
 
 
 def with_short_names(metrics: dict[str, float]) -> dict[str, float]:
-    known = {short: long for short, long in SHORT_NAMES.items() if long in metrics}
-    return metrics | {short: metrics[long] for short, long in known.items()}
+    measured = {short: long for short, long in SHORT_NAMES.items() if long in metrics}
+    return metrics | {short: metrics[long] for short, long in measured.items()}
 
 
 def csv_row(metrics: dict[str, float], total_steps: int) -> list[str]:

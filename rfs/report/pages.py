@@ -15,7 +15,7 @@ from reasoning_from_scratch.text import percent, percent_range, shorten, visible
 from .palette import colors_css
 
 
-def _show(value):
+def _make_visible(value):
     """Runs on every value a template prints, before it is escaped."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -26,13 +26,13 @@ def templates(package: str, folder: str = "templates") -> Environment:
     environment = Environment(
         loader=PackageLoader(package, folder),
         autoescape=True,
-        finalize=_show,
+        finalize=_make_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    unbroken = {"percent": lambda share: percent(share).replace(" ", "\u00a0")}
-    environment.filters |= {"shorten": shorten, "token_name": token_name, **unbroken}
+    unbroken_percent = {"percent": lambda share: percent(share).replace(" ", "\u00a0")}
+    environment.filters |= {"shorten": shorten, "token_name": token_name, **unbroken_percent}
     environment.globals |= {"percent_range": percent_range, "style": Markup(page_style())}
     return environment
 
@@ -82,9 +82,9 @@ def write_unsynced(path: Path, text: str) -> None:
     else in a report, and what a power cut destroys is written again when its step is repeated.
     """
     # The run and `rfs report` may write the same page at the same time.
-    beside = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial")
     try:
-        beside.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(beside, path)
+        partial.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(partial, path)
     finally:
-        beside.unlink(missing_ok=True)  # half a file, if the disk is full
+        partial.unlink(missing_ok=True)  # half a file, if the disk is full

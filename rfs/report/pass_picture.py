@@ -15,7 +15,7 @@ from rfs.report.palette import COLORS, RULE, TEXT
 from rfs.report.picture_files import save_picture
 
 MARKERS = "osD^v"
-LARGE = 12  # points: to be read without zooming in
+FONT_SIZE = 12  # points: to be read without zooming in
 
 
 def save_pass_curves(panels: dict[str, dict[str, Curve]], path: Path) -> None:
@@ -32,8 +32,8 @@ def curve_csv(panels: dict[str, dict[str, Curve]]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["problems", "model", "k", "pass_at_k", "low", "high"])
     for title, curves in panels.items():
-        for name, drawn in curves.items():
-            values = zip(drawn.mean, drawn.low, drawn.high, strict=True)
+        for name, curve in curves.items():
+            values = zip(curve.mean, curve.low, curve.high, strict=True)
             for k, numbers in enumerate(values, start=1):
                 writer.writerow([title, name, k, *(f"{number:.6f}" for number in numbers)])
     return text.getvalue()
@@ -42,26 +42,26 @@ def curve_csv(panels: dict[str, dict[str, Curve]]) -> str:
 def draw_pass_curves(panels: dict[str, dict[str, Curve]]) -> Figure:
     """A panel per problem set and a line per model, with its band."""
     figure = Figure(figsize=(1 + 3.3 * len(panels), 3.4), layout="constrained")
-    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for panel, (title, curves) in zip(row, panels.items(), strict=True):
-        for number, (name, drawn) in enumerate(curves.items()):
-            draw_pass_curve(panel, name, drawn, number)
-        ks = shown_ks(max(len(drawn.mean) for drawn in curves.values()))
+    panel_row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for panel, (title, curves) in zip(panel_row, panels.items(), strict=True):
+        for number, (name, curve) in enumerate(curves.items()):
+            draw_pass_curve(panel, name, curve, number)
+        ks = shown_ks(max(len(curve.mean) for curve in curves.values()))
         pass_axes(panel, title, ks)
-    row[0].set_ylabel("problems solved", fontsize=LARGE, color=TEXT)
-    looks = {"fontsize": LARGE, "frameon": False, "handlelength": 3}
-    lines = row[0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside lower center", ncols=4, **looks)
+    panel_row[0].set_ylabel("problems solved", fontsize=FONT_SIZE, color=TEXT)
+    legend_style = {"fontsize": FONT_SIZE, "frameon": False, "handlelength": 3}
+    handles_and_labels = panel_row[0].get_legend_handles_labels()
+    figure.legend(*handles_and_labels, loc="outside lower center", ncols=4, **legend_style)
     return figure
 
 
-def draw_pass_curve(panel: Axes, name: str, drawn: Curve, number: int) -> None:
+def draw_pass_curve(panel: Axes, name: str, curve: Curve, number: int) -> None:
     """Models differ in color, and for gray prints also in dashes and markers."""
-    color, ks = COLORS[number % 5], range(1, len(drawn.mean) + 1)
-    panel.fill_between(ks, drawn.low, drawn.high, color=color, alpha=0.2, linewidth=0)
+    color, ks = COLORS[number % 5], range(1, len(curve.mean) + 1)
+    panel.fill_between(ks, curve.low, curve.high, color=color, alpha=0.2, linewidth=0)
     panel.plot(
         ks,
-        drawn.mean,
+        curve.mean,
         label=name,
         color=color,
         linestyle=DASHES[number % 5],
@@ -74,14 +74,14 @@ def draw_pass_curve(panel: Axes, name: str, drawn: Curve, number: int) -> None:
 
 
 def pass_axes(panel: Axes, title: str, ks: list[int]) -> None:
-    panel.set_title(title, fontsize=LARGE, pad=10)
+    panel.set_title(title, fontsize=FONT_SIZE, pad=10)
     panel.set_xscale("log", base=2)
     panel.set_xticks(ks, [str(k) for k in ks])
     panel.xaxis.set_minor_locator(NullLocator())
-    panel.set_xlabel("answers per problem, k", fontsize=LARGE, color=TEXT)
+    panel.set_xlabel("answers per problem, k", fontsize=FONT_SIZE, color=TEXT)
     panel.set_ylim(0, 1)
     panel.yaxis.set_major_locator(MultipleLocator(0.25))
     percent_axis(panel)
     panel.spines[:].set_visible(False)
     panel.grid(axis="y", color=RULE)
-    panel.tick_params(length=0, labelcolor=TEXT, labelsize=LARGE - 1)
+    panel.tick_params(length=0, labelcolor=TEXT, labelsize=FONT_SIZE - 1)

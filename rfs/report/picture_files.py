@@ -19,9 +19,9 @@ def save_picture(figure: Figure, path: str | Path) -> Path:
 
 def picture_path(path: str | Path) -> Path:
     """The path, if a picture can have that name; its folder is made."""
-    path, known = Path(path), FigureCanvasBase.get_supported_filetypes()
-    if path.suffix[1:].lower() not in known:
-        raise UserError(f"{path}: a picture's name ends in one of .{', .'.join(sorted(known))}")
+    path, supported = Path(path), FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in supported:
+        raise UserError(f"{path}: a picture's name ends in one of .{', .'.join(sorted(supported))}")
     with disk_errors_as(f"cannot make {path.parent}", "choose another place"):
         path.parent.mkdir(parents=True, exist_ok=True)
     return path

@@ -6,7 +6,7 @@ from reasoning_from_scratch.text import shorten, visible
 
 SHOWN_ANSWER = 3000  # characters
 SHOWN_TRUTH = 300
-LEAST = 0.0005  # the lowest probability that is not shown as 0.0%
+MIN_SHOWN = 0.0005  # the lowest probability that is not shown as 0.0%
 
 
 @dataclass
@@ -25,38 +25,39 @@ def slider_data(probes: list[dict]) -> dict | None:
     """The data that the page's script reads, for the problems of the last record."""
     if not probes:
         return None
-    by_step = [{_name(probe): probe for probe in row["probes"]} for row in probes]
+    by_step = [{_problem_key(probe): probe for probe in row["probes"]} for row in probes]
     problems = [
         {
             "problem": visible(shorten(probe["problem"], SHOWN_ANSWER)),
             "answer": visible(shorten(probe["answer"], SHOWN_TRUTH)),
-            "at": [_at(known.get(_name(probe))) for known in by_step],
+            "at": [_slider_entry(by_problem.get(_problem_key(probe))) for by_problem in by_step],
         }
         for probe in probes[-1]["probes"]
     ]
     return {"steps": [row["step"] for row in probes], "problems": problems}
 
 
-def _name(probe: dict) -> tuple[str, str]:
+def _problem_key(probe: dict) -> tuple[str, str]:
     """Several problems may have the same id."""
     return probe["problem_id"], probe["problem"]
 
 
-def _at(probe: dict | None) -> dict | None:
+def _slider_entry(probe: dict | None) -> dict | None:
     if probe is None:
         return None
     return {
         "text": visible(shorten(probe["text"], SHOWN_ANSWER)),
         "correct": probe["correct"],
         "finished": probe["finished"],
-        "tokens": [_token(token) for token in probe["tokens"]],
+        "tokens": [_shown_token(token) for token in probe["tokens"]],
         "top": [
-            [[_token(token), p] for token, p in place if p and p >= LEAST] for place in probe["top"]
+            [[_shown_token(token), p] for token, p in candidates if p and p >= MIN_SHOWN]
+            for candidates in probe["top"]
         ],
     }
 
 
-def _token(text: str) -> str:
+def _shown_token(text: str) -> str:
     return visible(shorten(text, 60))
 
 
@@ -71,15 +72,15 @@ def biggest_change(probes: list[dict]) -> Change | None:
     before = first.get(token, 0.0)
     if last[token] - before < 0.01:
         return None
-    said = [probe["text"] for probe in probes[-1]["probes"] if probe["tokens"][:1] == [token]]
-    example = shorten(said[0].strip().split("\n")[0], 60) if said else ""
+    answers = [probe["text"] for probe in probes[-1]["probes"] if probe["tokens"][:1] == [token]]
+    example = shorten(answers[0].strip().split("\n")[0], 60) if answers else ""
     return Change(token, example, before, last[token], probes[0]["step"], probes[-1]["step"])
 
 
 def _first_tokens(probes: list[dict]) -> dict[str, float]:
     """Mean probability of each first token; where a token was not recorded, it counts as 0."""
-    mean: dict[str, float] = {}
+    mean_probability: dict[str, float] = {}
     for probe in probes:
         for token, p in probe["top"][0] if probe["top"] else []:
-            mean[token] = mean.get(token, 0.0) + (p or 0.0) / len(probes)
-    return mean
+            mean_probability[token] = mean_probability.get(token, 0.0) + (p or 0.0) / len(probes)
+    return mean_probability

@@ -28,20 +28,20 @@ class ConsoleHandler(logging.Handler):
 
 
 def mute_console() -> None:
-    """The terminal is closed, or `| head` has seen enough: the run goes on, logs.log has it all."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """For a closed terminal, or `| head` that has read enough: the run continues into logs.log."""
+    null_device = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(null_device, stream.fileno())
         except (OSError, ValueError, AttributeError):
             pass  # not a file: a notebook's, or a test's
-    os.close(nowhere)
+    os.close(null_device)
 
 
-def tell(words: str) -> None:
+def write_to_terminal(message: str) -> None:
     """Writes straight to the terminal: a signal may come in the middle of a print."""
     try:
-        os.write(2, f"\n{words}\n".encode())
+        os.write(2, f"\n{message}\n".encode())
     except OSError:
         mute_console()
 
@@ -75,43 +75,44 @@ class Progress:
 
     def write(self, row: dict) -> None:
         if self.bar is not None:
-            self.bar.set_postfix_str(summary(row), refresh=False)
+            self.bar.set_postfix_str(status_line(row), refresh=False)
             self.bar.update(1)
             return
         done = row["step"] + 1
-        left = (time.monotonic() - self.started) / (done - self.first) * (self.total - done)
-        print(f"step {done}/{self.total}  {summary(row)}  left {clock_time(left)}", flush=True)
+        seconds_per_step = (time.monotonic() - self.started) / (done - self.first)
+        left = clock_time(seconds_per_step * (self.total - done))
+        print(f"step {done}/{self.total}  {status_line(row)}  left {left}", flush=True)
 
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
 
 
-def summary(row: dict) -> str:
+def status_line(row: dict) -> str:
     """The numbers to watch, in one line. The loss is among them when training on worked solutions;
     in RL it says little."""
     reward, correct = row["env/all/reward/total"], row.get("env/all/correct")
     mixed = row.get("env/all/by_group/frac_mixed")
-    sampled = mixed is not None
-    words = {
-        "loss": None if sampled else row["optim/loss"],
+    is_sampled = mixed is not None
+    values = {
+        "loss": None if is_sampled else row["optim/loss"],
         "held-out loss": row.get("eval_loss"),
-        "reward": reward if sampled else None,
+        "reward": reward if is_sampled else None,
         # Shown if the reward has other parts as well.
-        "correct": correct if sampled and correct != reward else None,
+        "correct": correct if is_sampled and correct != reward else None,
         "tokens": row["env/all/ac_tokens_per_turn"],
         "mixed": mixed,  # groups whose rewards differ
         "eval": row.get("eval_acc"),
     }
     shares = ("correct", "mixed", "eval")
     return "  ".join(
-        f"{name} {percent(value) if name in shares else in_digits(name, value)}"
-        for name, value in words.items()
+        f"{name} {percent(value) if name in shares else format_number(name, value)}"
+        for name, value in values.items()
         if value is not None
     )
 
 
-def in_digits(name: str, value: float) -> str:
+def format_number(name: str, value: float) -> str:
     return f"{value:.1f}" if name == "tokens" else f"{value:.3f}"
 
 

@@ -46,13 +46,13 @@ class RunFiles:
 
     @property
     def config(self) -> dict[str, Any]:
-        return current(self.configs)
+        return merge_changes(self.configs)
 
     @property
     def on_policy(self) -> bool:
         """Whether every rollout is trained on once, by the weights that sampled it."""
-        usual = {"epochs": 1, "num_substeps": 1, "max_steps_off_policy": 0}
-        return all(self.config.get(name, value) == value for name, value in usual.items())
+        values = {"epochs": 1, "num_substeps": 1, "max_steps_off_policy": 0}
+        return all(self.config.get(name, value) == value for name, value in values.items())
 
     @property
     def train_files(self) -> list[Path]:
@@ -75,26 +75,26 @@ class RunFiles:
     @property
     def evaluators(self) -> list[str]:
         """The names of your own evaluators, including those added when the run was resumed."""
-        named = [
+        names = [
             evaluator_name(name)
             for values in self.configs
             for name in values.get("evaluators") or []
         ]
-        return list(dict.fromkeys(named))
+        return list(dict.fromkeys(names))
 
 
-def configs_in(folder: Path) -> list[dict[str, Any]]:
+def read_configs(folder: Path) -> list[dict[str, Any]]:
     """The configuration with which a run began, and the changes of each resumption."""
     first = read_json_object(folder / "config.json")
     return [first, *(entry["changed"] for entry in first.get("resumed", []))]
 
 
-def current(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What holds now: the first configuration with all changes since."""
+def merge_changes(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The current configuration: the first one with all changes since."""
     return {name: value for values in configs for name, value in values.items()}
 
 
-def is_run(folder: Path) -> bool:
+def is_run_folder(folder: Path) -> bool:
     """A run may have no metrics yet."""
     if (folder / "metrics.jsonl").exists():
         return True
@@ -103,26 +103,26 @@ def is_run(folder: Path) -> bool:
 
 def newest_run(folder: Path) -> Path:
     """The most recently active run. Rewriting an old run's report does not make it newer."""
-    runs = [path.parent for path in folder.glob("*/config.json") if is_run(path.parent)]
+    runs = [path.parent for path in folder.glob("*/config.json") if is_run_folder(path.parent)]
     if not runs:
         raise UserError(f"there is no run in {folder.resolve()}; give the folder of one")
-    return max(runs, key=last_written)
+    return max(runs, key=last_write_time)
 
 
-def last_written(run: Path) -> float:
+def last_write_time(run: Path) -> float:
     files = (run / "config.json", run / "metrics.jsonl")
     return max(path.stat().st_mtime for path in files if path.exists())
 
 
 def read_run(folder: str | Path) -> RunFiles:
     folder = Path(folder)
-    if not is_run(folder):
+    if not is_run_folder(folder):
         raise UserError(f"no run in {folder}: it has no metrics.jsonl; give a run's log_path")
     return RunFiles(
         folder=folder,
-        configs=configs_in(folder),
-        metrics=by_step(read_lines(folder / "metrics.jsonl")),
-        probes=by_step(read_evenly_spaced(folder / PROBES_FILE, SHOWN_PROBES)),
+        configs=read_configs(folder),
+        metrics=latest_by_step(read_lines(folder / "metrics.jsonl")),
+        probes=latest_by_step(read_evenly_spaced(folder / PROBES_FILE, SHOWN_PROBES)),
         checkpoints=read_lines(folder / "checkpoints.jsonl"),
         evals=read_evals(folder),
         pages=_find_pages(folder),
@@ -130,7 +130,7 @@ def read_run(folder: str | Path) -> RunFiles:
     )
 
 
-def by_step(rows: Iterable[dict]) -> list[dict]:
+def latest_by_step(rows: Iterable[dict]) -> list[dict]:
     """If a step was run again, its later line counts."""
     latest = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}
     return [latest[step] for step in sorted(latest)]
@@ -141,12 +141,12 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and abs(value) < 1e100
 
 
-def numbers(rows: list[dict], name: str) -> list[float]:
+def metric_values(rows: list[dict], name: str) -> list[float]:
     """The values of a metric, in the steps that measured it."""
     return [float(row[name]) for row in rows if is_number(row.get(name))]
 
 
-def ends(values: list[float]) -> tuple[float, float]:
+def first_and_last_means(values: list[float]) -> tuple[float, float]:
     """Means of the first few and of the last few values: a single step is noisy. Of two or more
     values, none is in both."""
     few = max(1, min(5, len(values) // 2))
@@ -162,6 +162,6 @@ def _find_pages(folder: Path) -> dict[int, list[str]]:
     return dict(sorted(pages.items()))
 
 
-def rollouts_in(paths: Iterable[Path]) -> list[dict]:
+def read_all_rollouts(paths: Iterable[Path]) -> list[dict]:
     """All rollouts of these files, such as those of the last few steps."""
     return [row for path in paths for row in read_rollouts(path)]

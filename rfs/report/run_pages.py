@@ -13,7 +13,7 @@ from reasoning_from_scratch.text import counted
 from rfs.config import RunConfig
 from rfs.report.clock import Clock
 from rfs.report.health import failure_reports
-from rfs.report.iteration import when, write_iteration
+from rfs.report.iteration import step_label, write_iteration
 from rfs.report.probes import record_probes
 from rfs.report.run_report import write_run_report
 
@@ -26,7 +26,7 @@ log = logging.getLogger("reasoning_from_scratch")
 
 @dataclass
 class Pages:
-    """One rank writes, but all call: answering the probe problems needs the whole weights."""
+    """One rank writes, but all ranks call: answering the probe problems needs all the weights."""
 
     config: RunConfig
     policy: LocalPolicy
@@ -34,19 +34,19 @@ class Pages:
     writes: bool  # only one of several ranks does
     clock: Clock
     judge: Judge
-    probes: Sequence[Problem]  # whose answers report.html follows
+    probe_problems: Sequence[Problem]  # whose answers report.html follows
     first_step: int
     known_failures: set[str] = field(default_factory=set)  # of the judge, already reported
-    written: float = 0.0  # when report.html was last written, by time.monotonic()
-    seconds: float = 0.0  # how long that took
+    last_write: float = 0.0  # when report.html was last written, by time.monotonic()
+    write_seconds: float = 0.0  # how long that took
 
     def write_rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
         """Writes all rollouts of a step, for people and machines, before any group is dropped."""
         if not self.writes:
             return
         rollouts = [rollout for group in groups for rollout in group.rollouts]
-        for report in failure_reports(rollouts, self.known_failures):
-            log.warning("%s, %s: %s", split, when(split, step), report)
+        for failure_report in failure_reports(rollouts, self.known_failures):
+            log.warning("%s, %s: %s", split, step_label(split, step), failure_report)
         with self.clock("report"):
             write_iteration(
                 self.folder,
@@ -61,34 +61,35 @@ class Pages:
     def report_if_due(self, step: int) -> None:
         """If it is time: answers the probe problems, then writes report.html from the files."""
         every = self.config.report_every
-        ends = step in (self.first_step, self.config.steps)
-        if ends or (every and step % every == 0):
-            self.report(step, begins=step == self.first_step)
+        is_first_or_last = step in (self.first_step, self.config.steps)
+        if is_first_or_last or (every and step % every == 0):
+            self.report_step(step, is_first=step == self.first_step)
 
-    def report(self, step: int, begins: bool = False) -> None:
+    def report_step(self, step: int, is_first: bool = False) -> None:
         with self.clock("report"), self.policy.full_model() as model:
             if not self.writes:
                 return
-            probes = self.probes[: SMOKE_PROBES if self.config.smoke else PROBE_PROBLEMS]
-            if begins:
-                log.info("answering %s that the report follows", counted(len(probes), "problem"))
+            count = SMOKE_PROBES if self.config.smoke else PROBE_PROBLEMS
+            problems = self.probe_problems[:count]
+            if is_first:
+                log.info("answering %s that the report follows", counted(len(problems), "problem"))
             record_probes(
                 self.folder,
                 step,
                 model,
                 self.policy.tokenizer,
-                probes,
+                problems,
                 self.config.max_new_tokens,
                 self.judge,
                 self.config,
             )
-            if not begins:
-                self.write(last=step == self.config.steps)
+            if not is_first:
+                self.write_report(is_last=step == self.config.steps)
 
-    def write(self, last: bool) -> None:
+    def write_report(self, is_last: bool) -> None:
         """Makes report.html from all files so far; the longer that takes, the less often."""
-        before = time.monotonic()
-        if last or before - self.written > PAGE_REST * self.seconds:
+        start = time.monotonic()
+        if is_last or start - self.last_write > PAGE_REST * self.write_seconds:
             write_run_report(self.folder)
-            self.written = time.monotonic()
-            self.seconds = self.written - before
+            self.last_write = time.monotonic()
+            self.write_seconds = self.last_write - start

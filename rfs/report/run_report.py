@@ -7,16 +7,23 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import evenly_spaced, percent, shorten
 from rfs.report.metrics import ENTROPY, REWARD, RIGHT, TOKENS
 
-from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
+from .learned import SHOWN_TEXT, EvalRow, eval_rows, learning_summary
 from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
-from .run_files import RunFiles, ends, is_number, numbers, read_run, rollouts_in
-from .settings import not_default
+from .run_files import (
+    RunFiles,
+    first_and_last_means,
+    is_number,
+    metric_values,
+    read_all_rollouts,
+    read_run,
+)
+from .settings import changed_settings
 from .ways import first_and_last, train_answers, ways_over_time
 from .wording import wordings
 
 RECENT_STEPS = 5  # the best and the worst rollouts are picked from these
-PICKED = 3
+NUM_PICKED = 3
 LISTED_STEPS = 400
 HEADLINES = (
     ("reward", REWARD, ".3f"),
@@ -55,7 +62,7 @@ def run_page(folder: str | Path) -> str:
     run = read_run(folder)
     answers = train_answers(run)
     charts, rows = make_charts(run), eval_rows(run)
-    stories = [learned(run, name) for name in run.evals]
+    summaries = [learning_summary(run, name) for name in run.evals]
     return render(
         "run.html",
         script="run.js",
@@ -71,13 +78,13 @@ def run_page(folder: str | Path) -> str:
         way_words=WAY_WORDS,
         wordings=wordings(run),
         evals=rows,
-        learned=[story for story in stories if story],
-        picked=_best_and_worst(rollouts_in(run.train_files[-RECENT_STEPS:])),
-        times=_times(run.metrics),
-        chosen=not_default(run.config),
-        config=_flat({name: v for name, v in run.config.items() if name != "set_by"}),
+        learned=[summary for summary in summaries if summary],
+        picked=_best_and_worst(read_all_rollouts(run.train_files[-RECENT_STEPS:])),
+        times=_time_shares(run.metrics),
+        chosen=changed_settings(run.config),
+        config=_flattened({name: v for name, v in run.config.items() if name != "set_by"}),
         steps=_listed_steps(run),
-        step_columns=[name for name, *_ in _measured(run)],
+        step_columns=[name for name, *_ in _measured_headlines(run)],
         text_limit=SHOWN_TEXT,
     )
 
@@ -101,18 +108,19 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
     """Name, current value, and first value."""
     tiles = []
     for name in run.evals:
-        of_name = [row for row in evals if row.name == name]
-        if of_name:
-            now = of_name[-1]
-            was = f"from {percent(of_name[0].accuracy)}" if len(of_name) > 1 else ""
-            tiles.append((f"accuracy, {name} ({now.problems})", percent(now.accuracy), was))
-    for name, key, form in _headlines(run):
-        values = numbers(run.metrics, key)
+        rows = [row for row in evals if row.name == name]
+        if rows:
+            latest = rows[-1]
+            before = f"from {percent(rows[0].accuracy)}" if len(rows) > 1 else ""
+            label = f"accuracy, {name} ({latest.problems})"
+            tiles.append((label, percent(latest.accuracy), before))
+    for name, key, spec in _headlines(run):
+        values = metric_values(run.metrics, key)
         if values:
-            first, last = ends(values)
-            was = f"from {_shown(first, form)}" if len(values) > 1 else ""
+            first, last = first_and_last_means(values)
+            before = f"from {_formatted(first, spec)}" if len(values) > 1 else ""
             name = name.replace("answer", run.unit)  # of the tokens
-            tiles.append((name, _shown(last, form), was))
+            tiles.append((name, _formatted(last, spec), before))
     seconds = sum(row.get("time/total") or 0.0 for row in run.metrics)
     if seconds:
         tiles.append(("time", _duration(seconds), f"{seconds / len(run.metrics):.2f} s a step"))
@@ -123,8 +131,8 @@ def _headlines(run: RunFiles) -> tuple[tuple[str, str, str], ...]:
     return SUPERVISED_HEADLINES if run.supervised else HEADLINES
 
 
-def _shown(value: float, form: str) -> str:
-    return percent(value) if form == "%" else format(value, form)
+def _formatted(value: float, spec: str) -> str:
+    return percent(value) if spec == "%" else format(value, spec)
 
 
 def _duration(seconds: float) -> str:
@@ -137,7 +145,7 @@ def _duration(seconds: float) -> str:
 def _chart_data(charts: list) -> list[dict]:
     return [
         {
-            "shares": chart.shares,
+            "shares": chart.are_shares,
             "lines": [
                 {"label": line.label, "steps": line.steps, "values": _rounded(line.values)}
                 for line in chart.lines
@@ -155,8 +163,8 @@ def _rounded(values: list[float]) -> list[float]:
 def _best_and_worst(rows: list[dict]) -> list[tuple[str, list[dict]]]:
     """Best and worst answers of the last steps; among ties, those that move the model most."""
     rows = [row for row in rows if None not in (row["total_reward"], row["advantage"])]  # NaN
-    order = sorted(rows, key=lambda row: (row["total_reward"], row["advantage"]))
-    worst, best = _of_different_problems(order), _of_different_problems(order[::-1])
+    ascending = sorted(rows, key=lambda row: (row["total_reward"], row["advantage"]))
+    worst, best = _of_different_problems(ascending), _of_different_problems(ascending[::-1])
     return [("Best", best), ("Worst", worst)] if rows else []
 
 
@@ -164,31 +172,31 @@ def _of_different_problems(rows: list[dict]) -> list[dict]:
     first: dict[tuple[str, str], dict] = {}  # several problems may have the same id
     for row in rows:
         first.setdefault((row["problem_id"], row["steps"][0]["logs"]["problem"]), row)
-    return list(first.values())[:PICKED]
+    return list(first.values())[:NUM_PICKED]
 
 
-def _times(rows: list[dict]) -> list[tuple[str, float]]:
+def _time_shares(rows: list[dict]) -> list[tuple[str, float]]:
     """Each stage's share of the run's time."""
     sums = {name: sum(row.get(f"time/{name}") or 0.0 for row in rows) for name in SPANS}
     total = sum(row.get("time/total") or 0.0 for row in rows) or sum(sums.values())
     shares = [(name, value / total) for name, value in sums.items() if value]
-    rest = 1.0 - sum(share for _, share in shares)
-    return [*shares, ("other", rest)] if shares and rest > 0.005 else shares
+    remainder = 1.0 - sum(share for _, share in shares)
+    return [*shares, ("other", remainder)] if shares and remainder > 0.005 else shares
 
 
-def _flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
+def _flattened(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
     rows = []
     for key, value in config.items():
         if isinstance(value, dict) and value:
-            rows += _flat(value, f"{prefix}{key}.")
+            rows += _flattened(value, f"{prefix}{key}.")
         else:
-            shown = "" if value is None else shorten(str(value), 500)
-            rows.append((shorten(f"{prefix}{key}", 100), shown))
+            text = "" if value is None else shorten(str(value), 500)
+            rows.append((shorten(f"{prefix}{key}", 100), text))
     return rows
 
 
-def _measured(run: RunFiles) -> list[tuple[str, str, str]]:
-    return [headline for headline in _headlines(run) if numbers(run.metrics, headline[1])]
+def _measured_headlines(run: RunFiles) -> list[tuple[str, str, str]]:
+    return [headline for headline in _headlines(run) if metric_values(run.metrics, headline[1])]
 
 
 class ListedStep(NamedTuple):
@@ -203,12 +211,12 @@ class ListedStep(NamedTuple):
 def _listed_steps(run: RunFiles) -> list[ListedStep]:
     """The steps that have pages. A training file's number counts from 0; an evaluation's is the
     number of steps before it."""
-    metrics, headlines = {row["step"]: row for row in run.metrics}, _measured(run)
+    metrics, headlines = {row["step"]: row for row in run.metrics}, _measured_headlines(run)
     rows = []
     for step, names in evenly_spaced(list(run.pages.items()), LISTED_STEPS):
         page = next((name for name in names if name.startswith("train_")), "")
-        values = [(metrics.get(step, {}).get(key), form) for _, key, form in headlines]
-        figures = [_shown(value, form) if is_number(value) else "" for value, form in values]
+        values = [(metrics.get(step, {}).get(key), spec) for _, key, spec in headlines]
+        figures = [_formatted(value, spec) if is_number(value) else "" for value, spec in values]
         evals = [
             (name.removeprefix("eval_").split("_iteration_")[0], name)
             for name in names

@@ -7,7 +7,7 @@ from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.text import json_line
 
 
-def is_right(rollout) -> bool | None:
+def is_correct(rollout) -> bool | None:
     """None where no part of the reward says whether the answer is correct."""
     correct = rollout.rewards.get("correct")
     return None if correct is None else correct >= 1
@@ -65,7 +65,7 @@ def _only_step(rollout) -> dict:
         "episode_done": True,
         "metrics": dict(rollout.rewards),
         "logs": {"problem": rollout.problem.problem, "answer": rollout.problem.answer}
-        | ({"extracted": read} if (read := extracted(rollout)) is not None else {})
+        | ({"extracted": answer} if (answer := extracted(rollout)) is not None else {})
         | ({"reward_failure": rollout.failure} if rollout.failure else {}),
     }
 

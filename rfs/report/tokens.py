@@ -19,44 +19,43 @@ class ShadedText:
     html: Markup  # one <i> per token
     logprobs: str  # numbers for the script, separated by spaces, in the order of the tokens
     entropies: str
-    left_out: int  # tokens between the first and the last part shown
 
 
 class TokenTexts:
     """Decodes single tokens; a character that takes several tokens appears at its last one."""
 
     def __init__(self, tokenizer) -> None:
-        self._decode = tokenizer.decode
-        self._known: dict[int, str] = {}
+        self.decode = tokenizer.decode
+        self._text_by_id: dict[int, str] = {}
 
-    def one(self, token_id: int) -> str:
-        text = self._known.get(token_id)
+    def text_of(self, token_id: int) -> str:
+        text = self._text_by_id.get(token_id)
         if text is None:
-            text = self._decode([token_id])
+            text = self.decode([token_id])
             # Llama 2's tokenizer drops a space at the beginning of a text, so also of a lone token.
-            if self._decode([token_id, token_id]) == f"{text} {text}":
+            if self.decode([token_id, token_id]) == f"{text} {text}":
                 text = f" {text}"
-            self._known[token_id] = text
+            self._text_by_id[token_id] = text
         return text
 
-    def each(self, ids: Sequence[int]) -> list[str]:
+    def texts_of(self, ids: Sequence[int]) -> list[str]:
         texts: list[str] = []
         open_ids: list[int] = []  # tokens that so far are only part of a character
         for token_id in ids:
-            text = self.one(token_id)
+            text = self.text_of(token_id)
             if "\ufffd" not in text:
                 if open_ids:
-                    texts[-1] = self._decode(open_ids)
+                    texts[-1] = self.decode(open_ids)
                     open_ids = []
                 texts.append(text)
                 continue
             open_ids.append(token_id)
-            joined = self._decode(open_ids)
+            joined = self.decode(open_ids)
             done = "\ufffd" not in joined or len(open_ids) == 4  # UTF-8 takes 4 bytes at most
             texts.append(joined if done else "")
             open_ids = [] if done else open_ids
         if open_ids:
-            texts[-1] = self._decode(open_ids)
+            texts[-1] = self.decode(open_ids)
         return texts
 
 
@@ -72,25 +71,24 @@ class Shader:
     ) -> ShadedText:
         """`forced`: the positions in `ids` that a tool wrote."""
         shades = [bisect.bisect_left(_BOUNDS, -logprob) for logprob in logprobs]
-        for place in forced:
-            shades[place] = TOOL
+        for position in forced:
+            shades[position] = TOOL
         head = ids if len(ids) <= SHOWN_TOKENS else ids[: SHOWN_TOKENS * 3 // 4]
         tail = ids[len(ids) - SHOWN_TOKENS // 4 :] if len(ids) > SHOWN_TOKENS else ids[:0]
-        left_out = len(ids) - len(head) - len(tail)
+        num_omitted = len(ids) - len(head) - len(tail)
         html = self._write(head, shades)
-        if left_out:
-            html += f'<b class="gap">{left_out:,} tokens omitted</b>'
+        if num_omitted:
+            html += f'<b class="gap">{num_omitted:,} tokens omitted</b>'
             html += self._write(tail, shades[len(ids) - len(tail) :])
         return ShadedText(
             Markup(html),
-            _numbers(logprobs, len(head), len(tail)),
-            _numbers(entropies, len(head), len(tail)),
-            left_out,
+            _joined_numbers(logprobs, len(head), len(tail)),
+            _joined_numbers(entropies, len(head), len(tail)),
         )
 
     def _write(self, ids: Sequence[int], shades: Sequence[int]) -> str:
         spans, parts = self._spans, []
-        for key in zip(self.texts.each(ids), shades):  # noqa: B905 (shades go on)
+        for key in zip(self.texts.texts_of(ids), shades):  # noqa: B905 (shades go on)
             span = spans.get(key)
             if span is None:
                 span = spans[key] = _span(*key)
@@ -103,6 +101,6 @@ def _span(text: str, shade: int) -> str:
     return f"{opening}{escape(visible(text))}</i>"
 
 
-def _numbers(values: Sequence[float], head: int, tail: int) -> str:
-    kept = [*values[:head], *values[len(values) - tail :]]
-    return " ".join([f"{round(value, 3) + 0.0:.3f}" for value in kept])  # not -0.000
+def _joined_numbers(values: Sequence[float], head: int, tail: int) -> str:
+    shown = [*values[:head], *values[len(values) - tail :]]
+    return " ".join([f"{round(value, 3) + 0.0:.3f}" for value in shown])  # not -0.000

@@ -15,12 +15,12 @@ from .palette import COLOR, TEXT
 from .ways import WaysOverTime
 
 # From light to dark as the styles take more tokens, so that gray shows the same order.
-FILLS = ("w0", "w1", "w2", "w3")
-INKS = ("ink", "ink", "card", "card")  # of the names inside the areas
+FILL_COLORS = ("w0", "w1", "w2", "w3")
+NAME_COLORS = ("ink", "ink", "card", "card")  # of the names inside the areas
 WIDTH, HEIGHT = 360, 210  # of a picture in the page
 LEFT, RIGHT, TOP, BOTTOM = 62, 70, 8, 40
-THICK = 0.11  # an area at least this high has room for its name
-SPACE = 0.1  # between two names beside the areas
+MIN_NAME_HEIGHT = 0.11  # an area at least this high has room for its name
+NAME_SPACING = 0.1  # between two names beside the areas
 
 
 def way_pictures(pictures: Sequence[WaysOverTime]) -> list[tuple[str, Markup]]:
@@ -60,45 +60,45 @@ def draw_ways(panel: Axes, picture: WaysOverTime) -> None:
     panel.yaxis.set_major_locator(MultipleLocator(0.25))
     percent_axis(panel)
     panel.set_ylim(0, 1)
-    at, shares = list(picture.at), [list(shares) for shares in picture.shares.values()]
-    if len(at) == 1:  # an area needs two ends
-        at, shares = [at[0], at[0] + 1], [2 * one for one in shares]
-    panel.set_xlim(at[0], at[-1])
+    steps, shares = list(picture.at), [list(shares) for shares in picture.shares.values()]
+    if len(steps) == 1:  # an area needs two ends
+        steps, shares = [steps[0], steps[0] + 1], [2 * values for values in shares]
+    panel.set_xlim(steps[0], steps[-1])
     panel.set_axisbelow(True)
-    fills = [COLOR[name] for name in FILLS]
-    panel.stackplot(at, *shares, colors=fills, edgecolor=COLOR["card"], linewidth=0.7)
-    _name_areas(panel, at, shares)
+    fills = [COLOR[name] for name in FILL_COLORS]
+    panel.stackplot(steps, *shares, colors=fills, edgecolor=COLOR["card"], linewidth=0.7)
+    _name_areas(panel, steps, shares)
 
 
-def _name_areas(panel: Axes, at: list[float], shares: list[list[float]]) -> None:
+def _name_areas(panel: Axes, steps: list[float], shares: list[list[float]]) -> None:
     """Writes each name inside its area if there is room, else beside the area's right end."""
-    beside, low = [], [0.0] * len(at)
+    beside, low = [], [0.0] * len(steps)
     for number, (way, heights) in enumerate(zip(WAYS, shares, strict=True)):
         high = [a + b for a, b in zip(low, heights, strict=True)]
-        thick, x, y = _widest_place(at, low, high)
-        if thick >= THICK:
-            ink = COLOR[INKS[number]]
-            panel.text(x, y, way, color=ink, ha="center", va="center", fontsize=11)
+        room, x, y = _roomiest_place(steps, low, high)
+        if room >= MIN_NAME_HEIGHT:
+            color = COLOR[NAME_COLORS[number]]
+            panel.text(x, y, way, color=color, ha="center", va="center", fontsize=11)
         elif max(heights) >= 0.005:
             beside.append(((low[-1] + high[-1]) / 2, way))
         low = high
     height = 0.0
-    for place, way in beside:  # from the lowest up
-        height = max(place, height)
+    for middle, way in beside:  # from the lowest up
+        height = max(middle, height)
         panel.text(
             1.02, height, way, transform=panel.transAxes, color=TEXT, va="center", fontsize=10
         )
-        height += SPACE
+        height += NAME_SPACING
 
 
-def _widest_place(at: list[float], low: list[float], high: list[float]) -> tuple[float, ...]:
+def _roomiest_place(steps: list[float], low: list[float], high: list[float]) -> tuple[float, ...]:
     """Where a name a third as wide as the panel has the most room: the height there, x, y."""
-    reach = (at[-1] - at[0]) / 6
-    places = [(0.0, at[0], 0.0)]
-    for x in at:
-        x = min(max(x, at[0] + reach), at[-1] - reach)
-        under = [i for i, other in enumerate(at) if abs(other - x) <= 1.3 * reach]
-        if under:
-            top, bottom = min(high[i] for i in under), max(low[i] for i in under)
+    half_width = (steps[-1] - steps[0]) / 6
+    places = [(0.0, steps[0], 0.0)]
+    for x in steps:
+        x = min(max(x, steps[0] + half_width), steps[-1] - half_width)
+        covered = [i for i, other in enumerate(steps) if abs(other - x) <= 1.3 * half_width]
+        if covered:
+            top, bottom = min(high[i] for i in covered), max(low[i] for i in covered)
             places.append((top - bottom, x, (top + bottom) / 2))
     return max(places)

@@ -1,5 +1,5 @@
 """Words that training made more or less frequent. No curve shows a change of style: a model may
-take to LaTeX, to another language or to a phrase that nobody asked for."""
+start to use LaTeX, another language or an unexpected phrase."""
 
 import re
 from collections import Counter
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from .run_files import RunFiles, rollouts_in
+from .run_files import RunFiles, read_all_rollouts
 
 FEWEST_STEPS = 4  # with fewer, chance decides what differs
-COMPARED = 5  # steps at each end; in a short run a quarter of them
-SHOWN = 6  # that came, and as many that went
-CHANGED = 0.1  # in share
-ALIKE = 0.95  # two units that agree in so many answers, such as \( and \), say the same thing
+COMPARED_STEPS = 5  # steps at each end; in a short run a quarter of them
+SHOWN_UNITS = 6  # that came, and as many that went
+MIN_CHANGE = 0.1  # in share
+MIN_AGREEMENT = 0.95  # of units such as \( and \), which occur in the same answers: one is shown
 # A LaTeX command, a word, or a sign. Numbers belong to the problem.
 _UNIT = re.compile(r"\\[A-Za-z]+|\\[^\w\s]|[^\W\d_]+|[^\w\s]")
 
 
 @dataclass(frozen=True)
 class Wording:
-    """How many answers contain a word or a sign, and what they earn at the end."""
+    """How many answers contain a word or a sign, and their mean reward at the end."""
 
     unit: str
     first: float  # share of the answers in the first steps
@@ -35,24 +35,24 @@ class Wording:
 
 
 def wordings(run: RunFiles) -> list[Wording]:
-    """What came, then what went, the largest change first."""
+    """Units that became more frequent, then those that became rarer, largest changes first."""
     paths = run.train_files
     if len(paths) < FEWEST_STEPS:
         return []
-    few = min(COMPARED, len(paths) // FEWEST_STEPS)
-    first, last = _answers(paths[:few]), _answers(paths[-few:])
+    few = min(COMPARED_STEPS, len(paths) // FEWEST_STEPS)
+    first, last = _rewarded_rows(paths[:few]), _rewarded_rows(paths[-few:])
     if not first or not last:
         return []
     first_units, last_units = ([_units(row) for row in rows] for rows in (first, last))
-    before, after = _shares(first_units), _shares(last_units)
+    before, after = _unit_shares(first_units), _unit_shares(last_units)
     changes = {unit: after.get(unit, 0.0) - before.get(unit, 0.0) for unit in before | after}
-    found = [unit for unit, change in changes.items() if abs(change) >= CHANGED]
-    found.sort(key=lambda unit: (-abs(changes[unit]), -len(unit), unit))
-    both, shown = [*first_units, *last_units], list[str]()
-    for unit in found:
+    candidates = [unit for unit, change in changes.items() if abs(change) >= MIN_CHANGE]
+    candidates.sort(key=lambda unit: (-abs(changes[unit]), -len(unit), unit))
+    all_units, shown = [*first_units, *last_units], list[str]()
+    for unit in candidates:
         same_side = [other for other in shown if (changes[other] > 0) == (changes[unit] > 0)]
-        if len(same_side) < SHOWN and not any(
-            _agreement(unit, other, both) >= ALIKE for other in same_side
+        if len(same_side) < SHOWN_UNITS and not any(
+            _agreement(unit, other, all_units) >= MIN_AGREEMENT for other in same_side
         ):
             shown.append(unit)
     shown.sort(key=lambda unit: changes[unit] <= 0)  # stable: the largest stay first
@@ -62,39 +62,40 @@ def wordings(run: RunFiles) -> list[Wording]:
             unit,
             before.get(unit, 0.0),
             after.get(unit, 0.0),
-            *_rewards(unit, last_units, rewards),
+            *_mean_rewards(unit, last_units, rewards),
         )
         for unit in shown
     ]
 
 
-def _answers(paths: Sequence[Path]) -> list[dict]:
-    return [row for row in rollouts_in(paths) if row["total_reward"] is not None]  # None is a NaN
+def _rewarded_rows(paths: Sequence[Path]) -> list[dict]:
+    rows = read_all_rollouts(paths)
+    return [row for row in rows if row["total_reward"] is not None]  # None was a NaN
 
 
 def _units(row: dict) -> set[str]:
-    """What the answer contains and its problem does not: a story's words are not the model's."""
-    said, asked = row["text"], row["steps"][0]["logs"]["problem"]
-    return set(_UNIT.findall(said)) - set(_UNIT.findall(asked))
+    """What the answer contains but its problem does not: those words are the model's own."""
+    answer, problem = row["text"], row["steps"][0]["logs"]["problem"]
+    return set(_UNIT.findall(answer)) - set(_UNIT.findall(problem))
 
 
-def _shares(answers: Sequence[set[str]]) -> dict[str, float]:
+def _unit_shares(answers: Sequence[set[str]]) -> dict[str, float]:
     """For each unit, the share of the answers that contain it."""
     counts = Counter(unit for units in answers for unit in units)
     return {unit: count / len(answers) for unit, count in counts.items()}
 
 
-def _rewards(
+def _mean_rewards(
     unit: str, answers: Sequence[set[str]], rewards: Sequence[float]
 ) -> tuple[float | None, float | None]:
     """The mean reward of the answers with it, and of those without."""
     sides: dict[bool, list[float]] = {True: [], False: []}
     for units, reward in zip(answers, rewards, strict=True):
         sides[unit in units].append(reward)
-    with_it, without = (fmean(some) if some else None for some in sides.values())
+    with_it, without = (fmean(side) if side else None for side in sides.values())
     return with_it, without
 
 
-def _agreement(one: str, other: str, answers: Sequence[set[str]]) -> float:
-    """In how many answers both stand, or neither."""
-    return fmean((one in units) == (other in units) for units in answers)
+def _agreement(unit: str, other: str, answers: Sequence[set[str]]) -> float:
+    """The share of answers that contain both, or neither."""
+    return fmean((unit in units) == (other in units) for units in answers)

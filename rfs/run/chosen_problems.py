@@ -24,9 +24,15 @@ from reasoning_from_scratch.rollouts import worked_rollout
 from reasoning_from_scratch.text import counted
 from rfs.config import RunConfig
 from rfs.run.folder import log
-from rfs.tasks.environments.conversation import judges_itself
+from rfs.tasks.environments.conversation import gives_own_reward
 from rfs.tasks.problem_sets import source_of
-from rfs.tasks.source import AT_HELD_OUT, LEAST_HELD_OUT, kept_apart, too_equal, too_few
+from rfs.tasks.source import (
+    HELD_OUT_SUFFIX,
+    MIN_HELD_OUT,
+    all_held_out_message,
+    split_off_held_out,
+    too_few_message,
+)
 
 SomeProblems = Sequence[Problem]
 Sets = tuple[SomeProblems, dict[str, SomeProblems]]
@@ -42,7 +48,7 @@ def open_problems(config: RunConfig, sets: Sets, tokenizer, context_length: int)
     prompt = config.prompt or ("book" if config.few_shot else None)  # examples use the book's
 
     judge = config.reward
-    if config.environment and judges_itself(config.environment):
+    if config.environment and gives_own_reward(config.environment):
         judge = config.environment
 
     def ready(some: SomeProblems) -> SomeProblems:
@@ -66,13 +72,13 @@ def all_sets(config: RunConfig) -> Sets:
     problems, aside = with_held_out_aside(config)
     if config.eval_every and config.problems in config.eval_problems:
         source = source_of(config.problems)
-        if source.has_too_few():
+        if source.is_too_small_to_split():
             log.warning(
                 "%s is measured on the problems that it trains on: they are too few to hold a "
                 "tenth out, which takes about %d. So accuracy counts what the model learns by "
                 "heart, too; --eval-problems names others",
                 source.short_name,
-                10 * LEAST_HELD_OUT,
+                10 * MIN_HELD_OUT,
             )
     sets: dict[str, SomeProblems] = {}
     for name in config.eval_problems if config.eval_every else []:
@@ -97,14 +103,15 @@ def with_held_out_aside(config: RunConfig) -> Sets:
     """The problems to train on and, if a share of their set is held out, that share by its name. It
     is held out even if this run never evaluates: another run may, or this one when it is resumed.
     """
-    source, share = source_of(config.problems, config.data_path), config.problems + AT_HELD_OUT
-    if share not in config.eval_problems or not source.holds_held_out():
+    source, share = source_of(config.problems, config.data_path), config.problems + HELD_OUT_SUFFIX
+    if share not in config.eval_problems or not source.contains_held_out():
         return source.problems(config.problem_limit), {}
     whole = source.problems()
-    rest, aside = kept_apart(whole)
-    if not rest or len(aside) < LEAST_HELD_OUT:
+    rest, aside = split_off_held_out(whole)
+    if not rest or len(aside) < MIN_HELD_OUT:
         if config.eval_every:
-            raise UserError((too_few if rest else too_equal)(whole, config.problems))
+            message = too_few_message if rest else all_held_out_message
+            raise UserError(message(whole, config.problems))
         return whole[: config.problem_limit], {}
     log.info(
         "held out for %s: %d of %s, under the name %s; --eval-problems chooses others",

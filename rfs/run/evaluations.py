@@ -14,7 +14,7 @@ from reasoning_from_scratch.text import one_line
 from rfs.config import RunConfig, replaced
 from rfs.evaluation.evaluate import pass_at_k
 from rfs.report.clock import Clock
-from rfs.report.iteration import when
+from rfs.report.iteration import step_label
 from rfs.report.run_pages import Pages
 from rfs.scale.ranks import Ranks
 from rfs.tasks.own_task import Evaluator
@@ -83,7 +83,8 @@ class Evaluations:
                 numbers |= found
                 if failure:
                     words = one_line(failure, 300)
-                    log.warning("evaluator %s %s: it %s", evaluator.name, when("eval", step), words)
+                    when = step_label("eval", step)
+                    log.warning("evaluator %s %s: it %s", evaluator.name, when, words)
         return self.ranks.agreed(numbers)
 
 

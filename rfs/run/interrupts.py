@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from rfs.report.progress import mute_console, tell
+from rfs.report.progress import mute_console, write_to_terminal
 
 
 class Interrupts:
@@ -52,15 +52,15 @@ class Interrupts:
         first, self.received = not self.received, number
         if not first:
             if number == signal.SIGINT:
-                tell("Stopped immediately. Earlier saves are complete.")
+                write_to_terminal("Stopped immediately. Earlier saves are complete.")
                 os._exit(130)
             return
         if number not in (signal.SIGINT, signal.SIGTERM):
             mute_console()  # closed with its terminal: every further word would be an error
         elif number == signal.SIGINT and not self.quiet:
-            tell("Saving, then stopping. Press Ctrl-C again to stop immediately.")
+            write_to_terminal("Saving, then stopping. Press Ctrl-C again to stop immediately.")
         elif not self.several_ranks:  # torchrun sends it too when a rank died: nothing to save
-            tell("Received SIGTERM: saving the work so far, then ending.")
+            write_to_terminal("Received SIGTERM: saving the work so far, then ending.")
         if self.opened and self.may_stop():
             raise KeyboardInterrupt
 

@@ -171,7 +171,7 @@ def with_whole_files(config: RunConfig) -> RunConfig:
     your own recipes: a run may be resumed from another folder, and samplers may work in one."""
 
     def located(name: str) -> str:
-        return source_of(name).located()
+        return source_of(name).absolute_name()
 
     def absolute(name: str) -> str:
         kind, path = split_prompt_name(name)

@@ -36,7 +36,7 @@ from rfs.config import RunConfig, replaced
 from rfs.engine import FAST
 from rfs.evaluation.group_signal import Outlook
 from rfs.files.models import load_model_and_tokenizer
-from rfs.report.clock import Clock, Timed
+from rfs.report.clock import Clock, TimedFunction
 from rfs.report.progress import show_log
 from rfs.report.run_pages import Pages
 from rfs.report.tracker import (
@@ -73,9 +73,9 @@ from rfs.scale.ray_rollouts import ray_rollouts
 from rfs.scale.ray_start import connect
 from rfs.scale.streaming import streaming_loop
 from rfs.scale.torchrun import join_ranks, policy_of_ranks
-from rfs.tasks.environments.conversation import Conversation, environment_of
-from rfs.tasks.environments.tools import ToolUsers
-from rfs.tasks.judge import judge_of, missing_part
+from rfs.tasks.environments.conversation import Conversation, environment_factory
+from rfs.tasks.environments.tools import ToolEnvironmentFactory
+from rfs.tasks.judge import judge_of, missing_part_failure
 from rfs.tasks.own_task import Evaluator, forget_changed_files, function_from_file
 
 # Of Qwen, SmolLM and Llama: the end of a text, a turn, a message.
@@ -326,10 +326,10 @@ def rollouts_of(
         return async_rollouts(policy, problems, config, first_step, judge, ranks, clock)
     if config.num_minibatches > 1:
         log.info("--num-minibatches saves no time if one process both samples and trains")
-    timed = Timed(judge)
+    timed = TimedFunction(judge)
     source = worked_solutions if config.is_supervised else on_policy_rollouts
     rollouts = source(policy, problems, config, first_step, timed)
-    return clock.sampling(
+    return clock.time_sampling(
         sent_by_first(rollouts, ranks) if config.is_supervised else rollouts, timed
     )
 
@@ -352,7 +352,7 @@ def begin(run: TrainingRun, start: Start) -> None:
         opened = partial(open_folder, run.folder, start)
         run.folder.rows = run.ranks.from_first(opened)
         if run.ranks.writes:
-            run.tracker.go_on(config, run.folder.path, start.step)
+            run.tracker.continue_run(config, run.folder.path, start.step)
         if start.weights_may_go and not config.resume:
             run.saves.save(0, with_state=False, prune=False, start=True)
 
@@ -401,7 +401,7 @@ def check_extras(config: RunConfig) -> None:
     for name in filter(None, (config.reward, *(config.evaluators or []))):
         function_from_file(name)
     if config.environment:
-        environment_of(config.environment)
+        environment_factory(config.environment)
     try_loss(config)
     if config.wandb:
         import_wandb()
@@ -416,9 +416,9 @@ def try_environment(config: RunConfig, tokenizer, problem: Problem, context: int
     return the parts of the reward, and can the model's chat template take its replies?"""
     if config.environment is None:
         return
-    kind, rollout = environment_of(config.environment), Rollout()
+    kind, rollout = environment_factory(config.environment), Rollout()
     talk = Conversation(kind, problem, tokenizer, config)
-    if isinstance(kind, ToolUsers):
+    if isinstance(kind, ToolEnvironmentFactory):
         talk.begin([], context - 1)
         tokenizer.results_turn([("tool", "")])
         if talk.failure:
@@ -427,7 +427,7 @@ def try_environment(config: RunConfig, tokenizer, problem: Problem, context: int
         tokenizer.reply_turn("")
     talk.answer("", stopped=True)
     talk.leave(rollout)
-    missing = missing_part(config.reward_parts, rollout.outcome)
+    missing = missing_part_failure(config.reward_parts, rollout.outcome)
     if missing and not rollout.failure:  # the first step reports how it fails
         raise UserError(f"--environment {config.environment} {missing}")
 

@@ -33,7 +33,7 @@ from rfs.run.folder import RunFolder, disk_errors_name
 from rfs.run.options import resolved, resumed_config
 from rfs.run.origin import FILES, FORMULAS, SETS, with_whole_files, with_whole_paths
 from rfs.run.start import TrainResult, train
-from rfs.tasks.source import AT_HELD_OUT
+from rfs.tasks.source import HELD_OUT_SUFFIX
 
 Arm = TypeVar("Arm", bound=Hashable)  # what is compared; str() says its name
 Result = TypeVar("Result")
@@ -89,7 +89,7 @@ def steps_counted(folders: Sequence[str | Path], steps: int) -> Iterator[None]:
     """Shows how many steps all runs have made together; each writes a line per step."""
     files = [Path(folder) / "metrics.jsonl" for folder in folders]
     over = Event()
-    bar = progress_bar(steps * len(files), words="training", unit="step")
+    bar = progress_bar(steps * len(files), label="training", unit="step")
 
     def look() -> None:
         while not over.wait(1.0):
@@ -193,7 +193,7 @@ def file_hashes(config: RunConfig) -> dict[str, str]:
 
 def file_in(name: str) -> str:
     """The file in FILE.py:NAME, FILE@held-out or chat:FILE."""
-    name = split_prompt_name(name.removesuffix(AT_HELD_OUT))[1]
+    name = split_prompt_name(name.removesuffix(HELD_OUT_SUFFIX))[1]
     return name.rpartition(":")[0] if is_file_function(name) else name
 
 

@@ -120,7 +120,7 @@ class TrainingRun:
         with self.unstopped():
             # With minibatches the first passes came before, between the waits for groups.
             several = self.config.num_minibatches > 1
-            self.clock.since("train", self.clock.started if several else self.update_began)
+            self.clock.add_span("train", self.clock.wall_start if several else self.update_began)
             self.pages.write_rollouts("train", step, groups)
             if metrics["optim/nonfinite"]:
                 self.report_nonfinite(step, groups)
@@ -170,9 +170,9 @@ class TrainingRun:
         probed = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
         with self.unstopped():
             if self.ranks.agreed(self.done not in probed):
-                self.pages.report(self.done)
+                self.pages.report_step(self.done)
             elif self.ranks.writes and not self.folder.has("report.html"):
-                self.pages.write(last=True)
+                self.pages.write_report(is_last=True)
 
     # -- the end of a step
 
@@ -182,7 +182,7 @@ class TrainingRun:
         last = self.done == config.steps
         if last and config.eval_every:
             metrics = self.with_final(metrics)
-        times, spans = self.clock.take()
+        times, spans = self.clock.collect()
         row = {
             "step": step,
             "progress/batch": step,

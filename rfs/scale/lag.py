@@ -113,7 +113,7 @@ class Sampler:
                 yield groups
             if over:
                 break
-        self.clock.beside("sampler", sampled.start, sampled.end)
+        self.clock.add_parallel_span("sampler", sampled.start, sampled.end)
         del self.sampled[step]
 
     def has_more(self, step: int, taken: int) -> bool:
@@ -219,7 +219,7 @@ def async_rollouts(
                     sampler.publish(step)
                 parts = sampler.take(step)
                 if ranks.size == 1:
-                    yield chain.from_iterable(clock.waiting("sampling", parts))
+                    yield chain.from_iterable(clock.time_waits("sampling", parts))
                 else:
                     with clock("sampling"):
                         groups = ranks.gather_groups(partial(joined, parts))

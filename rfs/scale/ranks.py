@@ -18,7 +18,7 @@ from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.rollouts import Group, sort_by_place
-from rfs.report.progress import tell
+from rfs.report.progress import write_to_terminal
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class Ranks:
         """Ranks 0 and 1 both report it: if the rank that died is one of them, the other does."""
         if self.rank < 2:
             reason = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0][:200]
-            tell(
+            write_to_terminal(
                 f"rank {self.rank}: another rank has ended ({reason}), so this one ends too; what "
                 f"was saved is whole, and {self.advice}"
             )

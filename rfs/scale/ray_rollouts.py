@@ -227,7 +227,7 @@ def ray_rollouts(
                     groups = ranks.from_first(partial(sampler.all_groups, model, step))
                 yield groups
             elif config.num_minibatches > 1:
-                yield clock.waiting("sampling", sampler.groups(policy.model, step))
+                yield clock.time_waits("sampling", sampler.groups(policy.model, step))
             else:
                 with clock("sampling"):
                     groups = sampler.all_groups(policy.model, step)

@@ -110,7 +110,7 @@ class Choice:
         return self.as_logprobs(ids, logprobs, likely or [[]] * len(ids))
 
     def as_logprobs(self, ids: list[int], logprobs: list, likely: Likely) -> dict:
-        tokens, offsets = self.asked.texts.each(ids), list[int]()
+        tokens, offsets = self.asked.texts.texts_of(ids), list[int]()
         for text in tokens:
             offsets.append(self.length)
             self.length += len(text)
@@ -132,7 +132,7 @@ class Choice:
         may have the same text, such as parts of a character: the likeliest has it."""
         found: dict[str, float] = {}
         for other, value in others[: self.asked.body.likely]:
-            found.setdefault(text if other == token else self.asked.texts.one(other), value)
+            found.setdefault(text if other == token else self.asked.texts.text_of(other), value)
         found.setdefault(text, logprob)
         return found
 
@@ -175,7 +175,7 @@ class Message(Choice):
 
     def as_logprobs(self, ids: list[int], logprobs: list, likely: Likely) -> dict:
         def one(token: int, logprob: float) -> dict:
-            text = self.asked.texts.one(token)
+            text = self.asked.texts.text_of(token)
             return {"token": text, "logprob": logprob, "bytes": list(text.encode(errors="replace"))}
 
         content = [

@@ -184,7 +184,7 @@ def marked(
 ) -> Markup:
     """The datum's text, each token with its numbers."""
     ids = [*rollout.prompt_ids, *rollout.response_ids][:SHOWN_TOKENS]
-    first, *others = texts.each(ids)
+    first, *others = texts.texts_of(ids)
     parts = [f"<i class=q>{escape(visible(first))}</i>"]
     for i, text in enumerate(others):
         weight = float(rollout.token_advantages[i])
@@ -199,7 +199,7 @@ def marked(
             about += f"; now {float(now[i]):.3f}"
         target = int(rollout.targets[i])
         if target != ids[i + 1]:
-            about += f"; target {texts.one(target)!r}"
+            about += f"; target {texts.text_of(target)!r}"
         size = min(4, 1 + int(3.999 * abs(weight) / largest))
         kind = f"{'p' if weight > 0 else 'n'}{size}"
         title = escape(visible(about))

@@ -40,39 +40,41 @@ from typing import Any
 from answer_grader import get_last_boxed
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.problems import Problem
-from rfs.tasks.source import AT_HELD_OUT, Source
+from rfs.tasks.source import HELD_OUT_SUFFIX, Source
 
 PREFIX = "gym:"
 SEEDS = {"train": 0, "held-out": 1_000_000_000}  # far apart: a task adds the problem's number
 SIZES = {"train": 2_000, "held-out": 200}  # problems, if no limit is given
 HELD_OUT_SHARE = 4  # one text in four belongs to the held-out side
-LAST = 20_000  # at most this many problems are made per task
-PATIENCE = 1_000  # stop after this many in a row without a new problem
+MAX_INDEX = 20_000  # at most this many problems are made per task
+MAX_REPEATS = 1_000  # stop after this many in a row without a new problem
 
 # Some tasks judge with Python's or sympy's eval, which would run what the model wrote as code.
 # Where numbers or a list are expected, an answer that could be anything else is not passed on.
-NUMBERS = re.compile(r"(?!.*\*\*)[\d\s+\-*/().]{1,200}", re.DOTALL)
-LISTS = re.compile(r"[\w\s\[\],.'\"\-]{1,2000}")  # no parentheses, so it calls nothing
-HARMLESS = {
-    "binary_matrix": LISTS,
-    "countdown": NUMBERS,
-    "n_queens": LISTS,
-    "puzzle24": NUMBERS,
-    "spiral_matrix": LISTS,
-    "string_insertion": LISTS,
+ARITHMETIC_ANSWER = re.compile(r"(?!.*\*\*)[\d\s+\-*/().]{1,200}", re.DOTALL)
+LIST_ANSWER = re.compile(r"[\w\s\[\],.'\"\-]{1,2000}")  # no parentheses, so it calls nothing
+SAFE_ANSWERS = {
+    "binary_matrix": LIST_ANSWER,
+    "countdown": ARITHMETIC_ANSWER,
+    "n_queens": LIST_ANSWER,
+    "puzzle24": ARITHMETIC_ANSWER,
+    "spiral_matrix": LIST_ANSWER,
+    "string_insertion": LIST_ANSWER,
 }
-RUNS = "its rules would run what the model wrote as a program"
-CHANGES = "its problems differ between processes, so a run could not be repeated or resumed"
-REFUSED = {
+RUNS_ANSWERS = "its rules would run what the model wrote as a program"
+NOT_REPRODUCIBLE = (
+    "its problems differ between processes, so a run could not be repeated or resumed"
+)
+REFUSED_TASKS = {
     "game_of_life_halting": "its rules reward any answer where the correct one is True",
-    "intermediate_integration": RUNS,
-    "isomorphic_strings": CHANGES,
-    "knight_swap": CHANGES,
-    "list_functions": CHANGES,
-    "polynomial_multiplication": RUNS,
-    "ransom_note": CHANGES,
-    "simple_integration": RUNS,
-    "word_ladder": CHANGES,
+    "intermediate_integration": RUNS_ANSWERS,
+    "isomorphic_strings": NOT_REPRODUCIBLE,
+    "knight_swap": NOT_REPRODUCIBLE,
+    "list_functions": NOT_REPRODUCIBLE,
+    "polynomial_multiplication": RUNS_ANSWERS,
+    "ransom_note": NOT_REPRODUCIBLE,
+    "simple_integration": RUNS_ANSWERS,
+    "word_ladder": NOT_REPRODUCIBLE,
 }
 
 COMPOSITE = "composite"
@@ -80,8 +82,8 @@ MIXTURE = f'gym:{COMPOSITE}?datasets=[{{"name":"gcd","weight":2,"config":{{}}}},
 _NUMBER = re.compile(r"(?:(?<![\w.)])-)?\d+(?:,\d{3})*(?:\.\d+)?")  # 7-3 has no -3 in it
 _WORD = re.compile(r"\w+(?:[-/]\w+)*")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-KINDS |= {list: "a list, as in [1,2]", tuple: "a list, as in [1,2]"}
+TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+TYPE_NAMES |= {list: "a list, as in [1,2]", tuple: "a list, as in [1,2]"}
 
 
 # --- the set, and its rules ---
@@ -95,8 +97,8 @@ def score(text: str, problem: Problem) -> float:
     entry = deepcopy(entry_of(task, facts["parameters"], facts["side"], index))
     if entry["question"].strip() != problem.problem:
         raise ValueError("this version of reasoning-gym makes a different problem for this number")
-    answer = read_answer(text, entry["answer"])
-    allowed = HARMLESS.get(maker_of(task, entry))
+    answer = judged_text(text, entry["answer"])
+    allowed = SAFE_ANSWERS.get(source_task(task, entry))
     if not answer or (allowed and not allowed.fullmatch(answer)):
         return 0.0
     return float(dataset.score_answer(answer, entry))
@@ -105,26 +107,26 @@ def score(text: str, problem: Problem) -> float:
 class GymTask(Source):
     """gym:TASK. Its two sides are drawn separately, so nothing is left to keep aside."""
 
-    FORM = re.compile(r"gym([:@].*)?", re.DOTALL)
-    KNOWN = ("gym:TASK",)
+    NAME_PATTERN = re.compile(r"gym([:@].*)?", re.DOTALL)
+    LISTED_NAMES = ("gym:TASK",)
     rules = "gym"
     score = staticmethod(score)
 
     def problems(self, limit: int | None = None) -> list[Problem]:
         """The first problems. A smaller limit gives the start of the same list."""
-        side = "held-out" if self.name.endswith(AT_HELD_OUT) else "train"
-        task, parameters = read_task(self.name.removesuffix(AT_HELD_OUT))
+        side = "held-out" if self.name.endswith(HELD_OUT_SUFFIX) else "train"
+        task, parameters = read_task(self.name.removesuffix(HELD_OUT_SUFFIX))
         problems = list(islice(distinct_problems(task, parameters, side), limit or SIZES[side]))
         if not problems:
             raise UserError(f"{self.name} has no problems in this split; choose other parameters")
         return problems
 
-    def holds_held_out(self) -> bool:
+    def contains_held_out(self) -> bool:
         return False
 
 
-def read_answer(text: str, truth: object) -> str:
-    """The part of a text that is judged (see above)."""
+def judged_text(text: str, truth: object) -> str:
+    """The part of an answer that is judged (see above)."""
     boxed = get_last_boxed(text)
     if boxed is not None:
         return boxed.strip()
@@ -133,11 +135,11 @@ def read_answer(text: str, truth: object) -> str:
     text, truth = text.strip(), None if truth is None else str(truth).strip()
     if truth is None or "\n" in truth:
         return text
-    line = text.rpartition("\n")[2].strip()
-    for kind in (_NUMBER, _WORD):
-        if kind.fullmatch(truth):
-            return (kind.findall(line) or [""])[-1]
-    return line
+    last_line = text.rpartition("\n")[2].strip()
+    for pattern in (_NUMBER, _WORD):
+        if pattern.fullmatch(truth):
+            return (pattern.findall(last_line) or [""])[-1]
+    return last_line
 
 
 # --- from a name to a task ---
@@ -149,15 +151,15 @@ def read_task(name: str) -> tuple[str, str]:
     if not name.startswith(PREFIX) or not task:
         raise UserError(f"{name!r} names no task: write one after gym:, as in gym:chain_sum")
     check_task(task)
-    known = parameters_of(task)
+    defaults = parameters_of(task)
     values: dict[str, Any] = {}
-    for pair in text.split("&") if text else ():
-        parameter, equals, value = pair.partition("=")
+    for assignment in text.split("&") if text else ():
+        parameter, equals, value = assignment.partition("=")
         if not equals:
             raise UserError(f"gym:{task}?{text}: write NAME=VALUE, separated by &")
-        if parameter not in known:
-            raise unknown_name(f"parameter of gym:{task}", parameter, sorted(known))
-        values[parameter] = read_value(f"gym:{task}: {parameter}", value, known[parameter])
+        if parameter not in defaults:
+            raise unknown_name(f"parameter of gym:{task}", parameter, sorted(defaults))
+        values[parameter] = read_value(f"gym:{task}: {parameter}", value, defaults[parameter])
     if task == COMPOSITE:
         parts = values.get("datasets")
         if not isinstance(parts, list) or not all(isinstance(p, dict) for p in parts):
@@ -173,20 +175,22 @@ def check_task(task: str) -> None:
     if "+" in task or "*" in task:
         raise UserError(f"gym:{task}: several tasks are written as {MIXTURE}")
     if task not in task_table():
-        raise unknown_name("task of reasoning-gym", task, sorted(task_table().keys() - REFUSED))
-    if reason := refusal(task):
+        raise unknown_name(
+            "task of reasoning-gym", task, sorted(task_table().keys() - REFUSED_TASKS)
+        )
+    if reason := refusal_reason(task):
         raise UserError(f"gym:{task} cannot be used here: {reason}")
 
 
-def refusal(task: str) -> str:
+def refusal_reason(task: str) -> str:
     """Why a task cannot be used; "" if it can."""
     if task == "zebra_puzzles" and not has_pycosat():
         return "it needs pycosat (uv run --with pycosat rfs ..., which needs a C compiler)"
-    return REFUSED.get(task, "")
+    return REFUSED_TASKS.get(task, "")
 
 
 def parameters_of(task: str) -> dict[str, Any]:
-    """Parameter -> its default. Seed and size are ours to set: held-out problems stay apart."""
+    """Parameter -> its default. Only we set seed and size, so held-out problems stay apart."""
     fields = dataclasses.fields(task_table()[task][1])
     return {f.name: default_of(f) for f in fields if f.name not in ("seed", "size")}
 
@@ -197,7 +201,7 @@ def default_of(field: dataclasses.Field) -> Any:
     return None if field.default is dataclasses.MISSING else field.default
 
 
-def read_value(what: str, text: str, default: Any) -> Any:
+def read_value(where: str, text: str, default: Any) -> Any:
     """The text as a value of the default's type."""
     if isinstance(default, str):  # an enum of strings is a str, too
         return text
@@ -205,11 +209,13 @@ def read_value(what: str, text: str, default: Any) -> Any:
         value = json.loads(text.lower() if isinstance(default, bool) else text)
     except ValueError:
         value = text
-    kind = type(default)
-    wanted: Any = {float: (int, float), tuple: list}.get(kind, kind)
-    right = isinstance(value, wanted) and isinstance(value, bool) == (kind is bool)
-    if default is not None and not right:
-        raise UserError(f"{what} is {text!r}, which is not {KINDS.get(kind, kind.__name__)}")
+    expected = type(default)
+    accepted: Any = {float: (int, float), tuple: list}.get(expected, expected)
+    has_type = isinstance(value, accepted) and isinstance(value, bool) == (expected is bool)
+    if default is not None and not has_type:
+        raise UserError(
+            f"{where} is {text!r}, which is not {TYPE_NAMES.get(expected, expected.__name__)}"
+        )
     return value
 
 
@@ -242,19 +248,21 @@ def has_pycosat() -> bool:
 @lru_cache(maxsize=64)
 def dataset_of(task: str, parameters: str, side: str):
     """The task as a sequence of problems, each a function of its number."""
-    kind, config = task_table()[task]
+    dataset_class, config_class = task_table()[task]
     values = json.loads(parameters)
     try:
         if task == COMPOSITE:
-            values["datasets"] = [as_spec(**part) for part in values["datasets"]]
-        return kind(config(**with_tuples(task, values), seed=SEEDS[side], size=LAST))
+            values["datasets"] = [mixture_part(**part) for part in values["datasets"]]
+        return dataset_class(
+            config_class(**with_tuples(task, values), seed=SEEDS[side], size=MAX_INDEX)
+        )
     except Exception as error:  # the task's own checks may raise anything
-        kind_of_error = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-        shown = "&".join(f"{name}={value}" for name, value in json.loads(parameters).items())
-        raise UserError(f"gym:{task}?{shown}: {kind_of_error}{error}") from error
+        error_class = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+        query = "&".join(f"{name}={value}" for name, value in json.loads(parameters).items())
+        raise UserError(f"gym:{task}?{query}: {error_class}{error}") from error
 
 
-def as_spec(name: str, weight: float = 1, config: dict | None = None):
+def mixture_part(name: str, weight: float = 1, config: dict | None = None):
     """One part of a mixture, in reasoning-gym's own class."""
     from reasoning_gym.composite import DatasetSpec  # late, as in task_table
 
@@ -270,7 +278,7 @@ def with_tuples(task: str, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def maker_of(task: str, entry: dict[str, Any]) -> str:
+def source_task(task: str, entry: dict[str, Any]) -> str:
     """The task that a problem comes from; a mixture records it."""
     return entry["metadata"]["source_dataset"] if task == COMPOSITE else task
 
@@ -282,30 +290,30 @@ def entry_of(task: str, parameters: str, side: str, index: int) -> dict[str, Any
 
 def distinct_problems(task: str, parameters: str, side: str) -> Iterator[Problem]:
     """The problems of one side without repeats, as long as the task makes new ones."""
-    known: set[str] = set()
-    latest = 0  # the index of the latest new problem
-    for index in range(LAST):
-        if index - latest > PATIENCE:
+    seen_texts: set[str] = set()
+    last_new_index = 0  # the index of the latest new problem
+    for index in range(MAX_INDEX):
+        if index - last_new_index > MAX_REPEATS:
             return
         try:
             entry = entry_of(task, parameters, side, index)
         except Exception as error:  # the task may raise anything
-            why = f"{type(error).__name__}: {error}"
-            raise UserError(f"gym:{task} cannot make problem {index}: {why}") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(f"gym:{task} cannot make problem {index}: {reason}") from error
         text = entry["question"].strip()
         held_out = zlib.crc32(text.encode()) % HELD_OUT_SHARE == 0
-        if held_out != (side == "held-out") or text in known:
+        if held_out != (side == "held-out") or text in seen_texts:
             continue
-        known.add(text)
-        latest = index
+        seen_texts.add(text)
+        last_new_index = index
         truth = entry["answer"]
         facts = {"task": task, "parameters": parameters, "side": side, "index": index}
-        maker = maker_of(task, entry)
+        source = source_task(task, entry)
         yield Problem(
-            id=f"gym/{maker}/{side}/{index}",
+            id=f"gym/{source}/{side}/{index}",
             problem=text,
             answer="" if truth is None else str(truth),
-            type=maker,
+            type=source,
             rules="gym",
             facts=json.dumps(facts),
         )

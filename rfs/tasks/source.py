@@ -1,4 +1,4 @@
-"""What every source of problems answers: its problems, what it holds out, whether a name is right.
+"""What every source of problems provides: problems, a held-out part, a check of the set's name.
 
 A source is a class, and a set is an object of it, made from the set's name. A new source is a
 class in a file of its own and a row in SOURCES (problem_sets.py); whoever has a name asks
@@ -17,15 +17,15 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.text import counted, expand_home
 
-AT_HELD_OUT = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is kept aside
-LEAST_HELD_OUT = 5  # an accuracy on fewer problems says nothing
+HELD_OUT_SUFFIX = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is held out
+MIN_HELD_OUT = 5  # an accuracy on fewer problems says nothing
 
 
 class Source(ABC):
     """A set of problems with a name."""
 
-    FORM: ClassVar[re.Pattern[str]]  # what the names of such sets look like
-    KNOWN: ClassVar[Sequence[str]] = ()  # how the message about an unknown name lists them
+    NAME_PATTERN: ClassVar[re.Pattern[str]]  # what the names of such sets look like
+    LISTED_NAMES: ClassVar[Sequence[str]] = ()  # how the message about an unknown name lists them
 
     # The problems of some sources are judged by rules of their own, by `score`, and not by the
     # grader. Such a problem has this word in its field `rules`, and what `score` needs as plain
@@ -61,89 +61,89 @@ class Source(ABC):
         """Its name for people on other machines."""
         return self.name
 
-    def located(self) -> str:
-        """Its name for a process in another folder: that of a file becomes absolute."""
+    def absolute_name(self) -> str:
+        """Its name for a process in another folder: a file's path becomes absolute."""
         return self.name
 
     # --- what is held out ---
 
-    def held_out(self) -> str:
+    def held_out_name(self) -> str:
         """The set to evaluate on after training on this one: its counterpart, or a tenth of its
         own problems, which are then excluded from training."""
-        return self.name + AT_HELD_OUT
+        return self.name + HELD_OUT_SUFFIX
 
-    def has_too_few(self) -> bool:
-        """Whether it is too small to keep a tenth aside. Then it is measured on the problems that
-        it trains on."""
+    def is_too_small_to_split(self) -> bool:
+        """Whether a tenth of it is too few to hold out. Then a model is evaluated on the problems
+        that it is trained on."""
         return False
 
-    def holds_held_out(self) -> bool:
+    def contains_held_out(self) -> bool:
         """Whether the problems of NAME@held-out are among these, so that training must omit
         them."""
         return True
 
-    def aside(self, limit: int | None = None) -> list[Problem]:
+    def held_out_problems(self, limit: int | None = None) -> list[Problem]:
         """The problems of NAME@held-out."""
-        whole = self.problems()
-        aside = kept_apart(whole)[1]
-        if len(aside) < LEAST_HELD_OUT:
-            raise UserError(too_few(whole, self.name))
-        return aside[:limit]
+        problems = self.problems()
+        held_out_problems = split_off_held_out(problems)[1]
+        if len(held_out_problems) < MIN_HELD_OUT:
+            raise UserError(too_few_message(problems, self.name))
+        return held_out_problems[:limit]
 
 
-class OwnSource(Source):
-    """A set in a file of the reader's own, which is read one problem at a time."""
+class FileSource(Source):
+    """A set in one of the reader's files, which is read one problem at a time."""
 
     @abstractmethod
     def rows(self) -> Iterator[Problem]:
         """The problems, one at a time."""
 
     @abstractmethod
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether there is something to read."""
 
     @property
     def shown_name(self) -> str:
         return self.short_name
 
-    def located(self) -> str:
+    def absolute_name(self) -> str:
         return str(expand_home(self.name).resolve())
 
-    def held_out(self) -> str:
-        return self.name if self.has_too_few() else super().held_out()
+    def held_out_name(self) -> str:
+        return self.name if self.is_too_small_to_split() else super().held_out_name()
 
-    def has_too_few(self) -> bool:
-        """Reads only as many problems as it takes to know."""
-        if not self.is_there():
+    def is_too_small_to_split(self) -> bool:
+        """Reads only as many problems as it takes to tell."""
+        if not self.exists():
             return False
-        aside = (problem for problem in self.rows() if is_kept_apart(problem))
-        return len(list(islice(aside, LEAST_HELD_OUT))) < LEAST_HELD_OUT
+        held_out_problems = (problem for problem in self.rows() if is_held_out(problem))
+        return len(list(islice(held_out_problems, MIN_HELD_OUT))) < MIN_HELD_OUT
 
 
-def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem]]:
-    """(problems to train on, problems to keep aside). One in ten is kept aside, chosen by its text
-    alone, so that it stays on its side when problems are added and when a run is resumed."""
+def split_off_held_out(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem]]:
+    """(problems to train on, held-out problems). One in ten is held out, chosen by its text alone,
+    so that it stays on its side when problems are added and when a run is resumed."""
     sides: tuple[list[Problem], list[Problem]] = ([], [])
     for problem in problems:
-        sides[is_kept_apart(problem)].append(problem)
+        sides[is_held_out(problem)].append(problem)
     return sides
 
 
-def is_kept_apart(problem: Problem) -> bool:
+def is_held_out(problem: Problem) -> bool:
     """White space makes no difference."""
     return zlib.crc32(" ".join(problem.problem.split()).encode()) % 10 == 0
 
 
-def too_equal(problems: Sequence[Problem], name: str) -> str:
+def all_held_out_message(problems: Sequence[Problem], name: str) -> str:
     return (
         f"a problem is kept aside by its text, and that would be all {len(problems)} of {name}: "
         f"measure on all of them, as {name}, or on other problems"
     )
 
 
-def too_few(problems: Sequence[Problem], name: str) -> str:
+def too_few_message(problems: Sequence[Problem], name: str) -> str:
     return (
         f"{name} has {counted(len(problems), 'problem')}, too few to keep a tenth aside, which "
-        f"takes about {10 * LEAST_HELD_OUT}: measure on all of them, as {name}, or on other "
+        f"takes about {10 * MIN_HELD_OUT}: measure on all of them, as {name}, or on other "
         "problems"
     )

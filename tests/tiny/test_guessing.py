@@ -2,7 +2,7 @@
 
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.tiny.guessing import MOST
-from rfs.tasks.environments.guess import largest
+from rfs.tasks.environments.guess import largest_number
 from rfs.tasks.problem_sets import held_out, load_problems, training_problems
 
 
@@ -21,4 +21,4 @@ def test_all_games_begin_alike():
     assert {problem_prompt(problem) for problem in problems} == {
         "I think of a number from 1 to 64. Guess.\n"
     }
-    assert {largest(problem) for problem in problems} == {MOST}
+    assert {largest_number(problem) for problem in problems} == {MOST}

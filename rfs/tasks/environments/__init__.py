@@ -13,7 +13,7 @@ reads tokens and replies with tokens; here are the environments, which work with
     retry.py          an incorrect answer may be corrected once
     calculator.py     works out a sum in the middle of an answer
     tools.py          classes whose methods are tools
-    tool_words.py     what the model is told about a tool, and which calls match that
+    tool_schema.py    what the model is shown of a tool, and which calls match it
 
 `rfs train --environment FILE.py:CLASS` takes one of your own. It may use the problems and the
 grader, and knows nothing of models, runs and reports.

@@ -19,8 +19,8 @@ from functools import lru_cache
 
 from reasoning_from_scratch.sampling import Partner, Rollout
 
-LONGEST = 100  # characters of a calculation; its value is then small enough to compute and print
-CALCULATION = re.compile(rf"[0-9+\-*/.() ]{{1,{LONGEST}}}")
+MAX_CHARACTERS = 100  # of a calculation: its value is then small enough to compute and print
+CALCULATION = re.compile(rf"[0-9+\-*/.() ]{{1,{MAX_CHARACTERS}}}")
 OPERATORS: dict[type, Callable] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -31,7 +31,7 @@ OPERATORS: dict[type, Callable] = {
     ast.USub: operator.neg,
 }
 
-# A call that has just been completed, and what stands around its result.
+# A call that has just been completed, and what is written before and after its result.
 CALLS = (
     (re.compile(r"<<([^<>=]+)=$"), "", ">>"),
     (
@@ -43,45 +43,45 @@ CALLS = (
 CALL_ENDS = ("=", "<|python_end|>")
 
 
-def calculated(text: str) -> str | None:
-    """What Python prints for a calculation; None if it is none. Commas are those of thousands."""
+def calculate(text: str) -> str | None:
+    """What Python prints for a calculation; None if the text is none. Commas separate thousands."""
     text = text.replace(",", "").strip()
     if not CALCULATION.fullmatch(text) or "**" in text:
         return None
     try:
-        return str(result_of(ast.parse(text, mode="eval").body))
+        return str(evaluate_tree(ast.parse(text, mode="eval").body))
     except (SyntaxError, ValueError, ZeroDivisionError):
         return None
 
 
-def result_of(tree: ast.expr) -> int | float:
+def evaluate_tree(tree: ast.expr) -> int | float:
     """The value of a syntax tree of numbers and the four operations; nothing else is computed."""
     match tree:
         case ast.Constant(value=int() | float() as number):
             return number
         case ast.BinOp(left, op, right) if type(op) in OPERATORS:
-            return OPERATORS[type(op)](result_of(left), result_of(right))
+            return OPERATORS[type(op)](evaluate_tree(left), evaluate_tree(right))
         case ast.UnaryOp(op, operand) if type(op) in OPERATORS:
-            return OPERATORS[type(op)](result_of(operand))
+            return OPERATORS[type(op)](evaluate_tree(operand))
     raise ValueError("no arithmetic")
 
 
 class Calculator(Partner):
-    """A Partner that knows the answer so far, and nothing else."""
+    """A Partner that needs only the answer so far."""
 
     def __init__(self, tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.ends_call = ends_call(tokenizer)
+        self.may_end_call = call_end_test(tokenizer)
 
     def hear(self, response_ids: list[int], stopped: bool) -> list[int]:
         """The tokens of the result, if the last token has completed a call."""
-        if stopped or not self.ends_call(response_ids[-1]):
+        if stopped or not self.may_end_call(response_ids[-1]):
             return []
         # A token has at least one character. The call's words are tokens, too.
-        text = self.tokenizer.decode(response_ids[-(LONGEST + len("<<=") + 8) :])
+        text = self.tokenizer.decode(response_ids[-(MAX_CHARACTERS + len("<<=") + 8) :])
         for call, before, after in CALLS:
             match = call.search(text)
-            result = calculated(match[1]) if match else None
+            result = calculate(match[1]) if match else None
             if result is not None:
                 answer = f"{before}{result}{after}"
                 return self.tokenizer.encode(answer, chat_wrapped=False)
@@ -92,6 +92,6 @@ class Calculator(Partner):
 
 
 @lru_cache(maxsize=4)
-def ends_call(tokenizer) -> Callable[[int], bool]:
-    """Whether a token may complete a call; each token of a tokenizer is looked at once."""
+def call_end_test(tokenizer) -> Callable[[int], bool]:
+    """A function: may this token complete a call? Each token of a tokenizer is decoded once."""
     return lru_cache(maxsize=None)(lambda token: tokenizer.decode([token]).endswith(CALL_ENDS))

@@ -1,7 +1,7 @@
 """A second try: an incorrect answer may be corrected once."""
 
 from reasoning_from_scratch.problems import Problem
-from rfs.tasks.judge import reward_by_set
+from rfs.tasks.judge import reward_by_rules
 
 TRY_AGAIN = "That is wrong. Try again."
 
@@ -11,13 +11,13 @@ class Retry:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.right: list[float] = []
+        self.try_rewards: list[float] = []
 
     def reply(self, turn: str) -> str | None:
-        self.right.append(reward_by_set(turn, self.problem))
-        return TRY_AGAIN if len(self.right) == 1 and self.right[0] < 1 else None
+        self.try_rewards.append(reward_by_rules(turn, self.problem))
+        return TRY_AGAIN if len(self.try_rewards) == 1 and self.try_rewards[0] < 1 else None
 
     def rewards(self) -> dict[str, float]:
         """`correct`: the last answer; `first_try`: the first."""
-        tries = self.right or [0.0]
-        return {"correct": tries[-1], "first_try": tries[0]}
+        rewards = self.try_rewards or [0.0]
+        return {"correct": rewards[-1], "first_try": rewards[0]}

@@ -4,9 +4,9 @@
     instructions@held-out           the same kinds of instruction, on topics never trained on
     instructions@new-constraints    kinds of instruction never trained on
 
-prompts.py puts them together, and says what an answer must be before it can be rewarded:
-constraints.py has them, each a pure function of the text. In the manner of IFEval (Zhou et al.
-2023, "Instruction-Following Evaluation for Large Language Models").
+constraints.py has them, each with a pure function of the text. prompts.py makes prompts of them,
+and says what counts as an answer, since only an answer is rewarded. In the manner of IFEval (Zhou
+et al. 2023, "Instruction-Following Evaluation for Large Language Models").
 """
 
 from .prompts import Instructions, score

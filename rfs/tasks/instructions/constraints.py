@@ -1,4 +1,4 @@
-"""What an answer is asked to keep to: a sentence for the prompt, and a pure function that checks.
+"""Constraints on an answer: each a sentence for the prompt, and a pure function that checks it.
 
 A word is a run of letters and digits, with apostrophes and hyphens inside: "don't", "well-known".
 Capitals do not matter where a word is looked for.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"”’')\]]*\s+")
 _LAST_MARK = re.compile(r"[.!?…][\"”’')\]]*$")
-_AROUND = ' \t\r\n"“”*'  # quotation marks and bold are not part of what is said
+_QUOTES_AND_SPACE = ' \t\r\n"“”*'  # quotation marks and bold are not part of what is said
 
 
 def words_of(text: str) -> list[str]:
@@ -38,21 +38,21 @@ def words_at_least(text: str, count: int) -> bool:
 
 
 def sentences(text: str, count: int) -> bool:
-    """So many sentences, each of two words or more; the last has its mark, too."""
-    parts = _SENTENCE_END.split(text.strip())
-    whole = all(len(words_of(sentence)) >= 2 for sentence in parts)
-    return len(parts) == count and whole and bool(_LAST_MARK.search(text.strip()))
+    """`count` sentences, each of two words or more; the last ends with a mark, too."""
+    pieces = _SENTENCE_END.split(text.strip())
+    has_words = all(len(words_of(sentence)) >= 2 for sentence in pieces)
+    return len(pieces) == count and has_words and bool(_LAST_MARK.search(text.strip()))
 
 
 def lines(text: str, count: int) -> bool:
-    """So many lines, each of two words or more; empty ones do not count."""
-    written = [line for line in text.splitlines() if line.strip()]
-    return len(written) == count and all(len(words_of(line)) >= 2 for line in written)
+    """`count` lines, each of two words or more; empty ones do not count."""
+    filled_lines = [line for line in text.splitlines() if line.strip()]
+    return len(filled_lines) == count and all(len(words_of(line)) >= 2 for line in filled_lines)
 
 
 def dashed_lines(text: str, count: int) -> bool:
-    written = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines(text, count) and all(line.startswith(("- ", "– ", "— ")) for line in written)
+    filled_lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines(text, count) and all(line.startswith(("- ", "– ", "— ")) for line in filled_lines)
 
 
 # --- letters and marks ---
@@ -72,7 +72,7 @@ def capitalized(text: str, _: None = None) -> bool:
 
 
 def ends_with(text: str, mark: str) -> bool:
-    return text.rstrip(_AROUND).endswith(mark)
+    return text.rstrip(_QUOTES_AND_SPACE).endswith(mark)
 
 
 def no_comma(text: str, _: None = None) -> bool:
@@ -127,16 +127,16 @@ def twice(text: str, word: str) -> bool:
 class Constraint(NamedTuple):
     """A kind of instruction."""
 
-    say: str  # as the prompt has it, with {} for the value
+    sentence: str  # as the prompt has it, with {} for the value
     holds: Callable[[str, Any], bool]
     values: Sequence[Any]  # to choose from; None where there is nothing to choose
-    family: str  # of one family, an answer is asked for one at most
+    family: str  # a prompt has at most one constraint of a family
     trained: bool = True  # False: only in instructions@new-constraints
 
 
-SOME_WORDS = ("always", "because", "bright", "friend", "morning", "never", "old", "quiet", "small")
+USED_WORDS = ("always", "because", "bright", "friend", "morning", "never", "old", "quiet", "small")
 FIRST_WORDS = ("Every", "Many", "My", "Once", "Sometimes", "Today", "When")
-FREQUENT = ("and", "is", "it", "of", "the", "very")
+FREQUENT_WORDS = ("and", "is", "it", "of", "the", "very")
 LAST_WORDS = ("again", "day", "everyone", "home", "too")
 
 CONSTRAINTS = {
@@ -153,8 +153,8 @@ CONSTRAINTS = {
         "Put the whole answer in double quotation marks.", quoted, (None,), "quotes"
     ),
     "starts_with": Constraint('Begin with the word "{}".', starts_with, FIRST_WORDS, "start"),
-    "contains": Constraint('Use the word "{}".', contains, SOME_WORDS, "contains"),
-    "avoids": Constraint('Do not use the word "{}".', avoids, FREQUENT, "avoids"),
+    "contains": Constraint('Use the word "{}".', contains, USED_WORDS, "contains"),
+    "avoids": Constraint('Do not use the word "{}".', avoids, FREQUENT_WORDS, "avoids"),
     # Never trained on.
     "exclamation": Constraint("End with an exclamation mark.", ends_with, ("!",), "end", False),
     "last_word": Constraint('End with the word "{}".', last_word, LAST_WORDS, "end", False),
@@ -164,7 +164,7 @@ CONSTRAINTS = {
     "without_letter": Constraint(
         'Do not use the letter "{}".', without_letter, ("b", "m", "w"), "avoids", False
     ),
-    "twice": Constraint('Use the word "{}" exactly twice.', twice, SOME_WORDS, "contains", False),
+    "twice": Constraint('Use the word "{}" exactly twice.', twice, USED_WORDS, "contains", False),
     "dashed_lines": Constraint(
         "Write exactly {} lines, each of which begins with a dash.",
         dashed_lines,

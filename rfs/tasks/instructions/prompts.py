@@ -27,7 +27,7 @@ from .constraints import CONSTRAINTS, lower_words
 SETS = ("instructions", "instructions@held-out", "instructions@new-constraints")
 SIZES = {"instructions": 2_000}  # problems, where no limit is given
 HELD_OUT_SIZE = 200
-MOST = 20_000  # problems, whatever the limit: a set has only so many different ones
+MAX_SIZE = 20_000  # problems, whatever the limit: a set has only so many different ones
 
 FORMS = (
     "Write something short about {}.",
@@ -102,9 +102,9 @@ HELD_OUT_TOPICS = {
 }
 
 
-def drawn(name: str, place: int) -> Problem:
-    """The problem at one place of a set: what it is depends on nothing else."""
-    random = Random(f"{name} {place}")
+def draw_problem(name: str, index: int) -> Problem:
+    """The problem at `index` of a set, a pure function of both."""
+    random = Random(f"{name} {index}")
     topics = HELD_OUT_TOPICS if name == "instructions@held-out" else TOPICS
     kinds = [
         kind
@@ -112,47 +112,47 @@ def drawn(name: str, place: int) -> Problem:
         if constraint.trained == (name != "instructions@new-constraints")
     ]
     topic = random.choice(list(topics))
-    chosen = [random.choice(kinds)]
+    chosen_kinds = [random.choice(kinds)]
     if random.random() < 1 / 3:
-        family = CONSTRAINTS[chosen[0]].family
-        chosen.append(random.choice([k for k in kinds if CONSTRAINTS[k].family != family]))
-    asked = [(kind, random.choice(CONSTRAINTS[kind].values)) for kind in chosen]
-    said = [CONSTRAINTS[kind].say.format(value) for kind, value in asked]
+        family = CONSTRAINTS[chosen_kinds[0]].family
+        chosen_kinds.append(random.choice([k for k in kinds if CONSTRAINTS[k].family != family]))
+    constraints = [(kind, random.choice(CONSTRAINTS[kind].values)) for kind in chosen_kinds]
+    sentences = [CONSTRAINTS[kind].sentence.format(value) for kind, value in constraints]
     return Problem(
-        id=f"{name}/{place}",
-        problem=" ".join([random.choice(FORMS).format(topic), *said]),
+        id=f"{name}/{index}",
+        problem=" ".join([random.choice(FORMS).format(topic), *sentences]),
         answer="",
-        level=f"Level {len(asked)}",
-        type=chosen[0] if len(asked) == 1 else "two at once",
+        level=f"Level {len(constraints)}",
+        type=chosen_kinds[0] if len(constraints) == 1 else "two at once",
         rules="instructions",
-        facts=json.dumps({"topic": topic, "constraints": asked}),
+        facts=json.dumps({"topic": topic, "constraints": constraints}),
     )
 
 
-def possible(problem: Problem) -> bool:
-    """Not possible: about a bird, without the letter b; "home" at the end, without the letter m."""
+def is_possible(problem: Problem) -> bool:
+    """Impossible are "about a bird, without the letter b" and '"home" at the end, without m'."""
     facts = json.loads(problem.facts)
-    asked = dict(facts["constraints"])
-    letter = asked.pop("without_letter", None)
+    values_by_kind = dict(facts["constraints"])
+    letter = values_by_kind.pop("without_letter", None)
     if letter is None:
         return True
-    mentions = MENTIONED[facts["topic"]].split()
-    words = [value for value in asked.values() if isinstance(value, str)]
-    return not all(letter in word for word in mentions) and not any(letter in w for w in words)
+    stems = TOPIC_STEMS[facts["topic"]].split()
+    words = [value for value in values_by_kind.values() if isinstance(value, str)]
+    return not all(letter in word for word in stems) and not any(letter in w for w in words)
 
 
 def score(text: str, problem: Problem) -> float:
-    """1 if the answer is one and keeps to all that was asked, else 0."""
+    """1 if the text is an answer (`is_answer`) and all its constraints hold, else 0."""
     facts = json.loads(problem.facts)
-    kept = [CONSTRAINTS[kind].holds(text, value) for kind, value in facts["constraints"]]
-    return float(all(kept) and is_answer(text, problem.problem, facts["topic"]))
+    holds = [CONSTRAINTS[kind].holds(text, value) for kind, value in facts["constraints"]]
+    return float(all(holds) and is_answer(text, problem.problem, facts["topic"]))
 
 
 class Instructions(Source):
     """One of SETS."""
 
-    FORM = re.compile(r"instructions([:@].*)?", re.DOTALL)
-    KNOWN = (SETS[0], SETS[2])
+    NAME_PATTERN = re.compile(r"instructions([:@].*)?", re.DOTALL)
+    LISTED_NAMES = (SETS[0], SETS[2])
     rules = "instructions"
     score = staticmethod(score)
 
@@ -161,29 +161,30 @@ class Instructions(Source):
         if self.name not in SETS:
             raise unknown_name("problem set", self.name, SETS)
         by_text: dict[str, Problem] = {}
-        size = min(limit or SIZES.get(self.name, HELD_OUT_SIZE), MOST)
-        places = count()
+        size = min(limit or SIZES.get(self.name, HELD_OUT_SIZE), MAX_SIZE)
+        indices = count()
         while len(by_text) < size:
-            problem = drawn(self.name, next(places))
-            if possible(problem):
+            problem = draw_problem(self.name, next(indices))
+            if is_possible(problem):
                 by_text.setdefault(problem.problem, problem)
         return list(by_text.values())
 
-    def holds_held_out(self) -> bool:
+    def contains_held_out(self) -> bool:
         return False
 
 
-# --- what is an answer at all ---
+# --- what counts as an answer ---
 
-MENTIONED = TOPICS | HELD_OUT_TOPICS
+TOPIC_STEMS = TOPICS | HELD_OUT_TOPICS
 _PIECE_END = re.compile(r"[.!?…\n]+")
 
 
 def is_answer(text: str, prompt: str, topic: str) -> bool:
     """See above."""
     words = lower_words(text)
-    real = {word for word in words if is_word(word)}
-    if len(real) < 3 or not any(word.startswith(tuple(MENTIONED[topic].split())) for word in words):
+    real_words = {word for word in words if is_word(word)}
+    stems = tuple(TOPIC_STEMS[topic].split())
+    if len(real_words) < 3 or not any(word.startswith(stems) for word in words):
         return False
     if Counter(words).most_common(1)[0][1] > max(2, len(words) / 5):
         return False
@@ -191,15 +192,15 @@ def is_answer(text: str, prompt: str, topic: str) -> bool:
     pieces = [piece for piece in pieces if len(piece) >= 3]
     if len(set(pieces)) < len(pieces):
         return False
-    return not set(runs(words, 4)) & set(runs(lower_words(prompt), 4))
+    return not set(ngrams(words, 4)) & set(ngrams(lower_words(prompt), 4))
 
 
 def is_word(word: str) -> bool:
     """Two letters or more, with a vowel; accents do not matter."""
-    plain = [c for c in unicodedata.normalize("NFKD", word) if c.isalpha()]
-    return len(plain) >= 2 and bool(set(plain) & set("aeiouy"))
+    letters = [c for c in unicodedata.normalize("NFKD", word) if c.isalpha()]
+    return len(letters) >= 2 and bool(set(letters) & set("aeiouy"))
 
 
-def runs(words: list[str], length: int) -> Iterable[tuple[str, ...]]:
-    """All that stand in a row."""
+def ngrams(words: list[str], length: int) -> Iterable[tuple[str, ...]]:
+    """All sequences of `length` words in a row."""
     return zip(*(words[start:] for start in range(length)), strict=False)

@@ -205,13 +205,13 @@ def test_a_run_in_an_environment_is_asked_in_it(tmp_path, capsys):
 def test_a_run_with_a_reward_and_solved_problems(tmp_path, capsys, monkeypatch):
     path = made_run(tmp_path, "--reward", "own.py:reward", "--few-shot", 2)
     seen = []
-    plain = evaluate.evaluate_with
+    plain = evaluate.evaluate_from_options
 
     def watched(options, model, tokenizer, problems, *rest):
         seen.extend(problems)
         return plain(options, model, tokenizer, problems, *rest)
 
-    monkeypatch.setattr(evaluate, "evaluate_with", watched)
+    monkeypatch.setattr(evaluate, "evaluate_from_options", watched)
     assert card_of(tmp_path, "--model", path)["result"]["accuracy"] == 1.0
     assert f"--reward {tmp_path}/own.py:reward" in capsys.readouterr().out
     (shown,) = {problem.prefix for problem in seen}

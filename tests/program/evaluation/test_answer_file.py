@@ -8,8 +8,8 @@ from reasoning_from_scratch.errors import UserError
 from rfs.evaluation.answer_file import (
     AnswerFile,
     card_path,
+    complete_groups,
     read_rows,
-    whole_groups,
 )
 
 
@@ -89,7 +89,7 @@ def test_samples_of_a_problem_may_come_in_any_order_and_twice():
     first, second = rows_of(0)
     again = second | {"generated_text": "again"}
     other = rows_of(1)[:1]  # one of two samples
-    assert whole_groups([second, *other, first, again], 2) == {0: [first, again]}
+    assert complete_groups([second, *other, first, again], 2) == {0: [first, again]}
 
 
 def test_other_settings_are_named_and_nothing_is_touched(path):
@@ -138,7 +138,7 @@ def test_json_that_is_no_answer_is_named(path, line):
 
 
 def test_a_sample_that_is_none_of_those_asked_for_is_not_counted():
-    assert whole_groups([rows_of(0)[0] | {"sample": 7}, rows_of(0)[0]], 2) == {}
+    assert complete_groups([rows_of(0)[0] | {"sample": 7}, rows_of(0)[0]], 2) == {}
 
 
 def test_odd_text_survives_the_file(tmp_path):

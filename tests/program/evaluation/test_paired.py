@@ -12,22 +12,24 @@ def test_differences_seed_by_seed():
     effect = paired({0: 0.2, 1: 0.7, 2: 0.9}, {0: 0.1, 1: 0.5, 7: 0.0})
     assert effect.mean == pytest.approx(0.15) and effect.seeds == 2
     assert effect.error == pytest.approx(0.05)  # stdev 0.1 / sqrt(2), over sqrt(2)
-    assert effect.half == pytest.approx(0.05 * 12.71) and not effect.sure
+    assert effect.half_width == pytest.approx(0.05 * 12.71) and not effect.is_significant
 
 
 def test_one_seed_says_nothing_of_its_spread():
     effect = paired({0: 0.9}, {0: 0.1})
     assert effect.mean == pytest.approx(0.8) and math.isnan(effect.error)
-    assert not effect.sure
+    assert not effect.is_significant
     assert paired({0: 1.0}, {1: 1.0}).seeds == 0
 
 
 def test_the_interval_is_students():
     five = Effect(mean=0.28, error=0.1, seeds=5)
-    assert five.half == pytest.approx(0.278) and five.sure
-    assert not Effect(mean=-0.27, error=0.1, seeds=5).sure
-    assert Effect(mean=-0.28, error=0.1, seeds=5).sure  # a loss is as sure as a gain
-    assert Effect(0.0, 0.1, seeds=100).half == pytest.approx(0.223)  # never narrower than for 11
+    assert five.half_width == pytest.approx(0.278) and five.is_significant
+    assert not Effect(mean=-0.27, error=0.1, seeds=5).is_significant
+    assert Effect(mean=-0.28, error=0.1, seeds=5).is_significant  # a loss is as sure as a gain
+    assert Effect(0.0, 0.1, seeds=100).half_width == pytest.approx(
+        0.223
+    )  # never narrower than for 11
 
 
 def test_standard_error():

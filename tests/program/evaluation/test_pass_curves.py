@@ -7,7 +7,7 @@ import torch
 
 from reasoning_from_scratch.sampling import stream_key, uniform_at
 from reasoning_from_scratch.scores import pass_at_k, score_rows
-from rfs.evaluation.pass_curves import curve, pass_rates, pass_table, shown_ks
+from rfs.evaluation.pass_curves import curve_with_band, pass_rates, pass_table, shown_ks
 
 
 def result_of(*problems):
@@ -25,7 +25,7 @@ def test_a_row_per_problem_whose_mean_is_the_evaluations_own():
     rates = pass_rates(result)
     by_hand = [[pass_at_k(4, c, k) for k in (1, 2, 3, 4)] for c in (2, 0, 4, 1)]
     assert rates.tolist() == by_hand
-    assert curve(rates).mean == pytest.approx(list(result.pass_at.values()))
+    assert curve_with_band(rates).mean == pytest.approx(list(result.pass_at.values()))
 
 
 def test_the_band_holds_the_truth_19_times_in_20():
@@ -45,7 +45,7 @@ def test_the_band_holds_the_truth_19_times_in_20():
         chance = uniform_at(stream_key(world, 1, 0, 0), places) ** 2
         draws = uniform_at(stream_key(world, 2, 0, 0), torch.arange(count * samples))
         right = (draws.view(count, samples) < chance[:, None]).sum(1)
-        drawn = curve(by_count[right], seed=world)
+        drawn = curve_with_band(by_count[right], seed=world)
         ends = zip(drawn.low, truth, drawn.high, strict=True)
         held += torch.tensor([low <= true <= high for low, true, high in ends])
     # 0.95 has a standard error of 0.011 here; a band of 80 problems is a little too narrow.

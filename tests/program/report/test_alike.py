@@ -10,11 +10,16 @@ from rfs.commands.compare import CompareOptions, Row, markdown, summary
 from rfs.commands.ending import before_and_after
 from rfs.commands.preflight import TaskFigures, figures_table, task_table
 from rfs.evaluation.group_signal import Preflight
-from rfs.evaluation.pass_curves import curve, ends, shown_difference, shown_share
+from rfs.evaluation.pass_curves import (
+    curve_values,
+    curve_with_band,
+    difference_with_band,
+    share_with_band,
+)
 from rfs.report import write_run_report
 from rfs.report.health import length_limit, reward_without_accuracy
 from rfs.report.palette import COLOR
-from rfs.report.progress import summary as progress_line
+from rfs.report.progress import status_line as progress_line
 from rfs.report.ways import WAYS, Answered, first_and_last, ways_over_time
 from rfs.report.ways_picture import way_pictures
 from tests.conftest import ROOT
@@ -155,8 +160,9 @@ def alarm() -> str:
 def curves() -> str:
     import torch
 
-    drawn = ends(curve(torch.tensor([[0.25, 1.0], [0.5, 1.0]], dtype=torch.float64)))
-    return shown_share(*(part[0] for part in drawn)) + shown_difference(*(p[0] for p in drawn))
+    rates = torch.tensor([[0.25, 1.0], [0.5, 1.0]], dtype=torch.float64)
+    first = [values[0] for values in curve_values(curve_with_band(rates))]
+    return share_with_band(*first) + difference_with_band(*first)
 
 
 LAST = {

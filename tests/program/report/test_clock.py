@@ -32,7 +32,7 @@ def test_a_step_in_spans(now):
     with clock("report"):
         now.seconds += 4
         now.worked += 3
-    totals, rows = clock.take()
+    totals, rows = clock.collect()
     spans = {"time/sampling": 5.0, "time/report": 4.0}
     assert totals == spans | {"time/total": 10.0, "time/processor": 3.0}
     assert [(row["name"], row["wall_start"], row["wall_end"]) for row in rows] == [
@@ -48,9 +48,9 @@ def test_the_next_step_begins_with_nothing(now):
     with clock("train"):
         now.seconds += 7
         now.worked += 7
-    clock.take()
+    clock.collect()
     now.seconds += 1
-    assert clock.take() == ({"time/total": 1.0, "time/processor": 0.0}, [])
+    assert clock.collect() == ({"time/total": 1.0, "time/processor": 0.0}, [])
 
 
 def test_another_thread_is_shown_but_takes_none_of_this_ones_time(now):
@@ -59,9 +59,9 @@ def test_another_thread_is_shown_but_takes_none_of_this_ones_time(now):
     now.seconds += 1
     with clock("train"):
         now.seconds += 4
-    clock.beside("sampler", 100.0, 106.0)
+    clock.add_parallel_span("sampler", 100.0, 106.0)
     now.seconds += 1
-    totals, rows = clock.take()
+    totals, rows = clock.collect()
     times = {"time/train": 4.0, "time/sampler": 6.0, "time/total": 6.0, "time/processor": 0.0}
     assert totals == times
     assert [(row["name"], row["wall_start"]) for row in rows] == [("train", 1.0), ("sampler", 0.0)]

@@ -29,7 +29,7 @@ def test_any_finite_numbers_have_a_chart(size, length, dots):
     lines = [
         Line(str(i), steps, [size * (n % (i + 2)) for n in range(length)], dots) for i in (0, 1)
     ]
-    svg = curves.as_svg(page_panel(), "Any", lines)
+    svg = curves.chart_svg(page_panel(), "Any", lines)
     assert "nan" not in svg and "inf" not in svg
     assert svg.count("var(--c0)") and svg.count("var(--c1)")
 

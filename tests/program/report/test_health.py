@@ -99,7 +99,7 @@ def moving(ratios, rates):
 
 def test_weights_that_hardly_move():
     (alarm,) = alarms(moving([1e-6] * 10, [5e-5] * 10))
-    assert alarm.name == "hardly_moves" and "1e-06 of their size" in alarm.saw
+    assert alarm.name == "hardly_moves" and "1e-06 of their size" in alarm.observation
     assert "--matrix-lr" in alarm.cause
     assert alarms(moving([1e-6] * 9, [5e-5] * 9)) == [], "too early to tell"
     assert alarms(moving([1e-5] + [1e-7] * 20, [5e-5] * 21)) == [], "a schedule that ends at zero"

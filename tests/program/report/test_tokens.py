@@ -21,13 +21,13 @@ def test_an_entropy_rounded_to_nothing_has_no_sign():
 
 @pytest.mark.parametrize("text", ["plain", "é", "😀!", "1é2😀3漢", "", "\ufffd"])
 def test_split_characters_appear_at_their_last_token(text):
-    texts = TokenTexts(ByteTokenizer()).each(list(text.encode()))
+    texts = TokenTexts(ByteTokenizer()).texts_of(list(text.encode()))
     assert "".join(texts) == text and len(texts) == len(text.encode())
 
 
 def test_broken_bytes_stay_in_their_place():
     ids = [*b"a", 0xF0, 0x9F, *b"b", 0xC3, *b"c", 0xE6]
-    texts = TokenTexts(ByteTokenizer()).each(ids)
+    texts = TokenTexts(ByteTokenizer()).texts_of(ids)
     assert len(texts) == len(ids)
     assert "".join(texts) == ByteTokenizer().decode(ids)
     assert [texts[i] for i in (0, 3, 5)] == ["a", "b", "c"]
@@ -35,6 +35,6 @@ def test_broken_bytes_stay_in_their_place():
 
 def test_words_keep_their_spaces_with_a_tokenizer_that_drops_a_texts_first_one():
     tokenizer, ids = Llama2Tokenizer(), [0, 1, 2, 0, 3, 4, 5, 6, 1]
-    texts = TokenTexts(tokenizer).each(ids)
+    texts = TokenTexts(tokenizer).texts_of(ids)
     assert texts == [" the", " cat", "s", " the", " ", "  ", "", "é", " cat"]
     assert "".join(texts)[1:] == tokenizer.decode(ids) == "the cats the   é cat"

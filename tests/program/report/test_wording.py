@@ -9,7 +9,7 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
 from rfs.report import write_iteration, write_run_report
 from rfs.report.run_files import read_run
-from rfs.report.wording import SHOWN, wordings
+from rfs.report.wording import SHOWN_UNITS, wordings
 from tests.program.report.written import metrics_line
 
 PLAIN, LATEX = r"So 3 * 4 = 12. \boxed{12}", r"So \(3 \times 4 = 12\). \boxed{12}"
@@ -58,7 +58,7 @@ def test_a_few_are_shown_and_rewards_that_are_no_number_are_left_out(tmp_path):
     # Each word in other answers, so that none speaks for another.
     last = [(" ".join(words[: 1 + n]), float("nan") if n == 9 else 0.5) for n in range(10)]
     found = wordings(read_run(write(tmp_path / "run", [[("", 0.0)] * 10] * 3 + [last])))
-    assert [one.unit for one in found] == words[:SHOWN]
+    assert [one.unit for one in found] == words[:SHOWN_UNITS]
     assert found[0].reward_without is None and found[1].last == pytest.approx(8 / 9)
 
 

@@ -17,7 +17,7 @@ from rfs.run import chosen_problems
 from rfs.run.chosen_problems import all_sets, open_problems
 from rfs.run.options import configure, resolved
 from rfs.tasks.problem_sets import load_problems, source_of
-from rfs.tasks.source import is_kept_apart, kept_apart
+from rfs.tasks.source import is_held_out, split_off_held_out
 
 
 def many(count: int = 80) -> list[Problem]:
@@ -42,21 +42,21 @@ def world(tmp_path):
 
 
 def test_a_tenth_is_kept_aside_by_its_text_alone():
-    rest, aside = kept_apart(many(800))
+    rest, aside = split_off_held_out(many(800))
     assert 50 <= len(aside) <= 110 and len(rest) + len(aside) == 800
     assert not {p.problem for p in rest} & {p.problem for p in aside}
-    assert kept_apart([*many(800)[::-1], Problem("new", "zzz", "1")])[1][-1] in aside
-    assert set(kept_apart(many(400))[1]) <= set(aside), "more problems move none across"
+    assert split_off_held_out([*many(800)[::-1], Problem("new", "zzz", "1")])[1][-1] in aside
+    assert set(split_off_held_out(many(400))[1]) <= set(aside), "more problems move none across"
     twice = [*many(800), *many(800)]
-    assert len(kept_apart(twice)[1]) == 2 * len(aside), "equal texts are on one side"
+    assert len(split_off_held_out(twice)[1]) == 2 * len(aside), "equal texts are on one side"
     spaced = [replace(p, problem=f" {p.problem.replace(' ', '  ')}\n") for p in many(800)]
-    assert {p.id for p in kept_apart(spaced)[1]} == {p.id for p in aside}
+    assert {p.id for p in split_off_held_out(spaced)[1]} == {p.id for p in aside}
 
 
 def one_text_for_all(world, count: int | None, aside: bool) -> str:
     """A task whose problems have one text, as in a game: one that is kept aside, or one that is
     not. Without a count it never ends."""
-    text = next(p.problem for p in many(800) if is_kept_apart(p) == aside)
+    text = next(p.problem for p in many(800) if is_held_out(p) == aside)
     (world / "same.py").write_text(
         "from itertools import count, islice\n"
         "def problems():\n"
@@ -79,14 +79,14 @@ def test_a_text_that_all_problems_have_is_not_kept_aside(world):
 def test_an_endless_task_is_read_as_far_as_a_run_goes(world):
     """Also to find out that it has too few problems to keep some aside."""
     source = source_of(one_text_for_all(world, None, aside=False))
-    assert source.has_too_few() and len(source.problems()) == 12_000
+    assert source.is_too_small_to_split() and len(source.problems()) == 12_000
 
 
 @pytest.mark.parametrize("source", ["mine.jsonl", "task.py:problems"])
 def test_a_file_of_ones_own_is_evaluated_on_its_own_share(world, source, capsys):
     words = ["train", "--model", f"{world}/tiny-toy", "--problems", f"{world}/{source}", *SHORT]
     assert commands([*words, "--log-path", f"{world}/run"]) == 0
-    rest, aside = kept_apart(many())
+    rest, aside = split_off_held_out(many())
     name = f"{source}@held-out"
     said = [x for x in capsys.readouterr().err.splitlines() if x.startswith("held out")]
     assert said == [

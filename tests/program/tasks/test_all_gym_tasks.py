@@ -4,17 +4,17 @@ import os
 import subprocess
 import sys
 
-from rfs.tasks.gym_tasks import CHANGES, REFUSED
+from rfs.tasks.gym_tasks import NOT_REPRODUCIBLE, REFUSED_TASKS
 
 
 def test_problems_do_not_depend_on_the_process():
     """Of the tasks that are refused for that, this is so; of all others it is not."""
     code = """
 import contextlib, io, sys, zlib
-from rfs.tasks.gym_tasks import dataset_of, refusal, task_table, CHANGES
+from rfs.tasks.gym_tasks import dataset_of, refusal_reason, task_table, NOT_REPRODUCIBLE
 with contextlib.redirect_stdout(io.StringIO()):
     for name in sorted(task_table()):
-        if refusal(name) in ("", CHANGES) and name not in SLOW:
+        if refusal_reason(name) in ("", NOT_REPRODUCIBLE) and name not in SLOW:
             some = [dataset_of(name, "{}", "train")[index] for index in range(4)]
             text = repr([(one["question"], one["answer"]) for one in some])
             print(name, zlib.crc32(text.encode()), file=sys.stderr)
@@ -32,4 +32,4 @@ with contextlib.redirect_stdout(io.StringIO()):
     one, two = (dict(line.split() for line in run.communicate()[1].splitlines()) for run in runs)
     assert len(one) > 80 and one.keys() == two.keys()
     changed = {name for name in one if one[name] != two[name]}
-    assert changed == {name for name, why in REFUSED.items() if why == CHANGES}
+    assert changed == {name for name, why in REFUSED_TASKS.items() if why == NOT_REPRODUCIBLE}

@@ -34,7 +34,7 @@ from reasoning_from_scratch.trainer import loss_denominator, prepare_update
 from rfs import evaluate
 from rfs.config import RunConfig
 from rfs.engine import FAST
-from rfs.tasks.environments.calculator import LONGEST, Calculator, calculated
+from rfs.tasks.environments.calculator import MAX_CHARACTERS, Calculator, calculate
 
 # ---- what it computes
 
@@ -52,19 +52,19 @@ from rfs.tasks.environments.calculator import LONGEST, Calculator, calculated
         ("-(2-5)*+4", "12"),
         ("7//2", "3"),
         ("9" * 50 + "*" + "9" * 49, str(int("9" * 50) * int("9" * 49))),
-        ("-" * (LONGEST - 1) + "1", "-1"),
+        ("-" * (MAX_CHARACTERS - 1) + "1", "-1"),
     ],
 )
 def test_it_prints_what_python_prints(text, result):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert calculated(text) == result
+        assert calculate(text) == result
 
 
 NO_CALCULATIONS = [
     "1e3", "2**3", "2** 3", "2 * *3", "1/0", "2+", "(2", "2)(3", "(2)(3)", "...", "()", "", "  ",
-    ",", "007", "$5*2", "5%2", "x*2", "__import__('os')", "'a'*99", "٣+٤", "1+\n1", "(" * LONGEST,
-    "1" * (LONGEST + 1),
+    ",", "007", "$5*2", "5%2", "x*2", "__import__('os')", "'a'*99", "٣+٤", "1+\n1",
+    "(" * MAX_CHARACTERS, "1" * (MAX_CHARACTERS + 1),
 ]  # fmt: skip
 
 
@@ -72,12 +72,12 @@ NO_CALCULATIONS = [
 def test_what_is_no_calculation(text):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert calculated(text) is None
+        assert calculate(text) is None
 
 
 @given(st.text("0123456789+-*/.() ", max_size=12))
 def test_it_computes_what_python_computes_or_nothing(text):
-    found = calculated(text)
+    found = calculate(text)
     if found is not None:
         assert found == str(eval(text.strip()))  # only digits and signs
 

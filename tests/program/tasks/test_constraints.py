@@ -9,7 +9,7 @@ from rfs.tasks.instructions import score
 from rfs.tasks.instructions.constraints import CONSTRAINTS
 from rfs.tasks.instructions.prompts import (
     HELD_OUT_TOPICS,
-    MOST,
+    MAX_SIZE,
     SETS,
     TOPICS,
     is_answer,
@@ -167,4 +167,4 @@ def test_both_constraints_count():
 
 
 def test_a_limit_beyond_all_different_problems_ends():
-    assert len(load_problems("instructions@new-constraints", limit=10**9)) == MOST
+    assert len(load_problems("instructions@new-constraints", limit=10**9)) == MAX_SIZE

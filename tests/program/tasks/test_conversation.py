@@ -17,7 +17,7 @@ from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
 from rfs.config import RunConfig, replaced
 from rfs.run.options import resolved, resumed_config
-from rfs.tasks.environments.conversation import Conversation, environment_of
+from rfs.tasks.environments.conversation import Conversation, environment_factory
 from rfs.tasks.environments.retry import TRY_AGAIN
 
 # ---- the gradient, by enumeration
@@ -134,7 +134,7 @@ def spoken(tokenizer, kind, limits, turns):
 def test_a_turn_is_what_the_model_wrote_since_the_last_reply(tokenizer, own):
     heard = []
 
-    class Listening(environment_of(own)):
+    class Listening(environment_factory(own)):
         def reply(self, turn):
             heard.append(turn)
             return super().reply(turn)
@@ -168,7 +168,7 @@ def test_a_reply_is_a_users_turn_in_the_chat_template(tokenizer, tmp_path, kind)
 
 
 def test_limits_of_turns_and_of_a_turn(tokenizer, own):
-    riddle, two = environment_of(own), Sampling(40, max_turns=2)
+    riddle, two = environment_factory(own), Sampling(40, max_turns=2)
     rollout, replies = spoken(tokenizer, riddle, two, [("x", True), ("y", True)])
     assert replies[-1] is None and rollout.ran_out and rollout.turns == 2
     rollout, replies = spoken(tokenizer, riddle, Sampling(40, max_turn_tokens=3), [("xyz", False)])
@@ -268,7 +268,7 @@ def test_a_second_try_is_judged_by_the_rules_of_the_set():
     text = 'Describe a tree briefly. Begin with the word "Many".'
     problem = Problem("1", text, "", rules="instructions", facts=json.dumps(facts))
     wrong, right = "A tree has green leaves.", "Many trees lose their leaves."
-    retry = environment_of("retry")
+    retry = environment_factory("retry")
     once, twice = retry(problem), retry(problem)
     assert once.reply(right) is None and once.rewards() == {"correct": 1.0, "first_try": 1.0}
     assert twice.reply(wrong) == TRY_AGAIN and twice.reply(right) is None

@@ -9,7 +9,7 @@ from toy import toy_problems, toy_tokenizer
 from reasoning_from_scratch.sampling import Rollout, Sampling
 from rfs.tasks.environments import conversation
 from rfs.tasks.environments.conversation import Conversation
-from rfs.tasks.foreign import called
+from rfs.tasks.foreign import call_guarded
 from rfs.tasks.own_task import Verifier
 
 LIMIT = 0.2  # seconds
@@ -165,7 +165,7 @@ def test_ctrl_c_passes():
 
 def test_a_limit_within_a_limit_leaves_the_outer_one():
     def slow():
-        assert called(float, LIMIT, lambda: "7") == (7.0, "")
+        assert call_guarded(float, LIMIT, lambda: "7") == (7.0, "")
         endless()
 
-    assert called(float, LIMIT, slow) == (None, f"took longer than {LIMIT} s")
+    assert call_guarded(float, LIMIT, slow) == (None, f"took longer than {LIMIT} s")

@@ -13,11 +13,11 @@ import pytest
 from reasoning_from_scratch.errors import UserError
 from rfs.tasks import gym_tasks
 from rfs.tasks.gym_tasks import (
-    CHANGES,
-    HARMLESS,
-    REFUSED,
-    RUNS,
-    read_answer,
+    NOT_REPRODUCIBLE,
+    REFUSED_TASKS,
+    RUNS_ANSWERS,
+    SAFE_ANSWERS,
+    judged_text,
     score,
     task_table,
 )
@@ -104,7 +104,7 @@ def test_the_rules_of_a_task_judge():
     ],
 )
 def test_what_is_read_of_an_answer(text, truth, read):
-    assert read_answer(text, truth) == read
+    assert judged_text(text, truth) == read
 
 
 def test_a_problem_can_be_sent_away_and_judged_there():
@@ -145,7 +145,7 @@ def test_a_problem_can_be_sent_away_and_judged_there():
         ("gym:composite", "several tasks are written as gym:composite?datasets="),
         ('gym:composite?datasets=[{"name":"gcd"}', "several tasks are written as"),
         ('gym:composite?datasets=[{"name":"gdc"}]', "did you mean 'gcd'"),
-        ('gym:composite?datasets=[{"name":"word_ladder"}]', CHANGES),
+        ('gym:composite?datasets=[{"name":"word_ladder"}]', NOT_REPRODUCIBLE),
         ('gym:composite?datasets=[{"name":"composite"}]', "Must specify at least one"),
         ('gym:composite?datasets=[{"name":"gcd"},7]', "several tasks are written as"),
         ('gym:composite?datasets=[{"weight":1}]', "unknown task of reasoning-gym"),
@@ -153,8 +153,8 @@ def test_a_problem_can_be_sent_away_and_judged_there():
         ('gym:composite?datasets=[{"name":"gcd","weight":0}]', "Weight must be positive"),
         ('gym:composite?datasets=[{"name":"gcd","config":{"max":1}}]', "argument 'max'"),
         ('gym:composite?datasets=[{"name":"gcd","often":1}]', "often"),
-        ("gym:simple_integration", RUNS),
-        ("gym:word_ladder", CHANGES),
+        ("gym:simple_integration", RUNS_ANSWERS),
+        ("gym:word_ladder", NOT_REPRODUCIBLE),
         ("gym:game_of_life_halting", "its rules reward any answer"),
     ],
 )
@@ -216,12 +216,12 @@ def test_every_task_whose_rules_ask_python_is_known():
         path = folder.joinpath(*kind.__module__.split(".")[1:]).with_suffix(".py")
         if asks_python(path):
             guilty.add(name)
-    known = set(HARMLESS) | {name for name, why in REFUSED.items() if why == RUNS}
+    known = set(SAFE_ANSWERS) | {name for name, why in REFUSED_TASKS.items() if why == RUNS_ANSWERS}
     # The last one asks eval for the right answer only.
     assert guilty - known == {"number_sorting"} and known <= guilty
 
 
-@pytest.mark.parametrize("task", sorted(HARMLESS))
+@pytest.mark.parametrize("task", sorted(SAFE_ANSWERS))
 def test_what_the_model_wrote_is_not_run(task, tmp_path):
     (problem,) = load_problems(f"gym:{task}", limit=1)
     trap = tmp_path / "trap"

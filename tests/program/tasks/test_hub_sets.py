@@ -15,7 +15,7 @@ from rfs.files import hub_data
 from rfs.run.chosen_problems import all_sets
 from rfs.run.options import configure, resolved
 from rfs.tasks.problem_sets import held_out, load_problems, source_of
-from rfs.tasks.source import kept_apart
+from rfs.tasks.source import split_off_held_out
 
 pa = pytest.importorskip("pyarrow", reason="the extra hf")
 pq = pytest.importorskip("pyarrow.parquet", reason="the extra hf")
@@ -130,7 +130,7 @@ def test_a_set_of_one_split_keeps_a_share_aside(server):
     offers(server, everything=many)
     name = "hf:openai/gsm8k"
     assert held_out(name) == f"{name}@held-out"
-    assert load_problems(f"{name}@held-out") == kept_apart(load_problems(name))[1]
+    assert load_problems(f"{name}@held-out") == split_off_held_out(load_problems(name))[1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from reasoning_from_scratch import Problem, Rollout, load_model_and_tokenizer
 from reasoning_from_scratch.errors import UserError
 from rfs import load_problems
 from rfs.report.health import failure_reports
-from rfs.tasks.foreign import TooSlow, with_limit
+from rfs.tasks.foreign import TooSlow, call_with_limit
 from rfs.tasks.own_task import Evaluator, Verifier
 
 PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")
@@ -163,9 +163,9 @@ def outside_of_the_main_thread(call, *given):
 def test_outside_of_the_main_thread_a_slow_verifier_is_left_behind():
     start = time.monotonic()
     with pytest.raises(TooSlow):
-        outside_of_the_main_thread(with_limit, 0.05, time.sleep, 20)
+        outside_of_the_main_thread(call_with_limit, 0.05, time.sleep, 20)
     assert time.monotonic() - start < 10
-    assert outside_of_the_main_thread(with_limit, 5.0, lambda: 3) == 3
+    assert outside_of_the_main_thread(call_with_limit, 5.0, lambda: 3) == 3
     failing = Verifier(lambda text, problem: 1 / 0)
     paid, why = outside_of_the_main_thread(failing, "a", PROBLEM)
     assert paid == 0.0 and why.startswith("raised ZeroDivisionError")

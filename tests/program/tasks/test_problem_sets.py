@@ -15,11 +15,11 @@ from rfs.tasks import problem_sets
 from rfs.tasks.gym_tasks import GymTask
 from rfs.tasks.hub_sets import HubSet
 from rfs.tasks.instructions import Instructions
-from rfs.tasks.own_problems import OwnProblems
+from rfs.tasks.problem_function import ProblemFunction
 from rfs.tasks.problem_sets import (
     SOURCES,
     ChapterSet,
-    HeldOut,
+    HeldOutPart,
     ProblemFile,
     load_problems,
     source_of,
@@ -241,18 +241,18 @@ def test_a_problem_may_be_put_in_another_way():
         ("tiny", ChapterSet, "tiny", "tiny-test"),
         ("guess", ChapterSet, "guess", "guess"),
         ("math-500", ChapterSet, "math-500", "math-500@held-out"),
-        ("tiny@held-out", HeldOut, "tiny@held-out", None),
+        ("tiny@held-out", HeldOutPart, "tiny@held-out", None),
         ("some/mine.jsonl", ProblemFile, "mine.jsonl", "some/mine.jsonl@held-out"),
-        ("some/mine.jsonl@held-out", HeldOut, "mine.jsonl@held-out", None),
-        ("some/m.py:rows", OwnProblems, "m.py:rows", "some/m.py:rows@held-out"),
-        ("some/m.py:rows@held-out", HeldOut, "m.py:rows@held-out", None),
+        ("some/mine.jsonl@held-out", HeldOutPart, "mine.jsonl@held-out", None),
+        ("some/m.py:rows", ProblemFunction, "m.py:rows", "some/m.py:rows@held-out"),
+        ("some/m.py:rows@held-out", HeldOutPart, "m.py:rows@held-out", None),
         (
             "hf:a/b:c@test?question=d/e",
             HubSet,
             "b-c@test",
             None,
         ),  # the hub is not asked
-        ("hf:a/b@held-out", HeldOut, "b@held-out", None),
+        ("hf:a/b@held-out", HeldOutPart, "b@held-out", None),
         ("gym:gcd", GymTask, "gym:gcd", "gym:gcd@held-out"),
         ("gym:gcd@held-out", GymTask, "gym:gcd@held-out", None),
         ("instructions", Instructions, "instructions", "instructions@held-out"),
@@ -263,17 +263,17 @@ def test_a_name_says_which_source(name, kind, short_name, held_out, tmp_path, mo
     monkeypatch.chdir(tmp_path)  # none of the files is there
     source = source_of(name)
     assert (type(source), source.short_name) == (kind, short_name)
-    assert held_out is None or source.held_out() == held_out
-    in_file = kind in (ProblemFile, OwnProblems) or "some/" in name
-    assert source.located() == (f"{tmp_path}/{name}" if in_file else name)
+    assert held_out is None or source.held_out_name() == held_out
+    in_file = kind in (ProblemFile, ProblemFunction) or "some/" in name
+    assert source.absolute_name() == (f"{tmp_path}/{name}" if in_file else name)
     assert source.shown_name == (short_name if in_file else name)
 
 
 class Letters(Source):
     """letters:N, the first N pairs of letters."""
 
-    FORM = re.compile(r"letters:\d+")
-    KNOWN = ("letters:N",)
+    NAME_PATTERN = re.compile(r"letters:\d+")
+    LISTED_NAMES = ("letters:N",)
 
     def problems(self, limit=None):
         pairs = [a + b for a in "abcdefgh" for b in "abcdefghij"]

@@ -22,9 +22,9 @@ from reasoning_from_scratch.tokenizer import NO_ARGUMENTS, ModelTokenizer, Qwen3
 from rfs import evaluate, load_problems
 from rfs.commands.cli import main
 from rfs.engine import FAST
-from rfs.tasks.environments import tool_words
-from rfs.tasks.environments.conversation import environment_of
-from rfs.tasks.environments.tools import tool_users
+from rfs.tasks.environments.conversation import environment_factory
+from rfs.tasks.environments.tool_schema import argument_error, tool_schema
+from rfs.tasks.environments.tools import tool_environment_factory
 from rfs.tasks.own_task import function_from_file, run_file
 from tests.conftest import build_tokenizer
 
@@ -158,12 +158,12 @@ def call(name, arguments="{}"):
 
 
 def test_calls_are_answered_and_the_object_pays(shop):
-    talk = environment_of(f"{shop}:Shop")(PROBLEM)
+    talk = environment_factory(f"{shop}:Shop")(PROBLEM)
     said = talk.reply("Well. " + call("buy", '{"item": "tea"}') + call("buy", '{"item": "x"}'))
     assert said == [("buy", "1 x tea"), ("buy", "1 x x")]
     assert talk.reply("It is done.") is None
     assert talk.rewards() == {"correct": 1.0}
-    assert environment_of(f"{shop}:Shop")(PROBLEM).rewards() == {"correct": 0.0}
+    assert environment_factory(f"{shop}:Shop")(PROBLEM).rewards() == {"correct": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -189,12 +189,12 @@ def test_calls_are_answered_and_the_object_pays(shop):
     ],
 )
 def test_a_wrong_call_is_answered_with_what_is_wrong(shop, turn, why):
-    ((_, said),) = environment_of(f"{shop}:Shop")(PROBLEM).reply(turn)
+    ((_, said),) = environment_factory(f"{shop}:Shop")(PROBLEM).reply(turn)
     assert said.startswith("error: ") and why in said
 
 
 def test_other_calls_are_right(shop):
-    talk = environment_of(f"{shop}:Shop")(PROBLEM)
+    talk = environment_factory(f"{shop}:Shop")(PROBLEM)
     given = '{"item": "x", "price": 2, "sizes": null, "how": "card"}'
     assert talk.reply(call("buy", given)) == [("buy", "1 x x")]
     ((_, long),) = talk.reply(call("long"))
@@ -207,7 +207,7 @@ def test_other_calls_are_right(shop):
 
 def test_without_get_reward_the_grader_judges_the_last_turn(shop):
     for answer, paid in (("\\boxed{3}", 1.0), ("\\boxed{4}", 0.0), ("none", 0.0)):
-        talk = environment_of(f"{shop}:Silent")(PROBLEM)
+        talk = environment_factory(f"{shop}:Silent")(PROBLEM)
         assert talk.reply("\\boxed{3}" + call("wait")) == [("wait", "None")]
         assert talk.reply(answer) is None
         assert talk.rewards() == {"correct": paid}
@@ -217,7 +217,7 @@ def test_reset_gets_the_columns_of_the_row(shop, tmp_path):
     rows = [{"problem": "How much?", "answer": "3", "wanted": 2, "shelf": {"tea": [1]}}]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     (problem,) = load_problems(str(tmp_path / "rows.json"))
-    talk = environment_of(f"{shop}:Shop")(problem)
+    talk = environment_factory(f"{shop}:Shop")(problem)
     given = function_from_file(f"{shop}:Shop").rows[-1]
     assert given.items() >= rows[0].items()
     assert given["prompt"] == [{"role": "user", "content": "How much?"}]
@@ -226,12 +226,12 @@ def test_reset_gets_the_columns_of_the_row(shop, tmp_path):
 
 
 def test_objects_are_used_again(shop):
-    kind = environment_of(f"{shop}:Shop")
-    assert environment_of(f"{shop}:Shop") is kind
+    kind = environment_factory(f"{shop}:Shop")
+    assert environment_factory(f"{shop}:Shop") is kind
     made = function_from_file(f"{shop}:Shop")
     for _ in range(3):
         users = [kind(PROBLEM) for _ in range(4)]
-        assert len({id(user.object) for user in users}) == 4
+        assert len({id(user.tools_object) for user in users}) == 4
         for user in users:
             user.rewards()
     assert made.made == 4
@@ -249,7 +249,7 @@ def test_objects_are_used_again(shop):
 )
 def test_a_class_that_is_none_says_what_is_missing(shop, name, why):
     with pytest.raises(UserError, match=why) as info:
-        environment_of(f"{shop}:{name}")
+        environment_factory(f"{shop}:{name}")
     assert "\n" not in str(info.value)
 
 
@@ -274,14 +274,14 @@ def test_a_run_does_not_begin_where_reset_fails(shop, tmp_path, name, why):
 def test_a_schema_is_that_of_transformers(shop):
     for name in ("buy", "fail", "long"):
         method = getattr(function_from_file(f"{shop}:Shop")(), name)
-        assert json.dumps(tool_words.schema(method, name)) == json.dumps(get_json_schema(method))
+        assert json.dumps(tool_schema(method, name)) == json.dumps(get_json_schema(method))
 
 
 def test_hints_that_say_little_and_arguments_without_names():
     def total(numbers: list, rates: dict, one: list, *more: int, **rest) -> str:
         """Adds up."""
 
-    parameters = tool_words.schema(total, "total")["function"]["parameters"]
+    parameters = tool_schema(total, "total")["function"]["parameters"]
     kinds = {name: one["type"] for name, one in parameters["properties"].items()}
     assert kinds == {"numbers": "array", "rates": "object", "one": "array"}
     assert parameters["required"] == list(kinds)
@@ -291,16 +291,16 @@ def test_null_fits_where_a_hint_allows_none():
     def pay(how: Literal["cash", None], change: int | None, to: str | list[str], note: str) -> str:
         """Pays."""
 
-    tool = tool_words.schema(pay, "pay")
+    tool = tool_schema(pay, "pay")
     right = {"how": None, "change": None, "to": "me", "note": ""}
-    assert tool_words.misfit(right, tool) == ""
+    assert argument_error(right, tool) == ""
     for name in ("to", "note"):
-        assert f"{name} is to be" in tool_words.misfit(right | {name: None}, tool)
+        assert f"{name} is to be" in argument_error(right | {name: None}, tool)
 
 
 def test_without_a_template_the_tools_stand_before_the_question(shop, tiny_tokenizer_file):
     tokenizer = Qwen3Tokenizer(tiny_tokenizer_file)
-    text = tokenizer.decode(environment_of(f"{shop}:Shop")(PROBLEM).prompt_ids(tokenizer))
+    text = tokenizer.decode(environment_factory(f"{shop}:Shop")(PROBLEM).prompt_ids(tokenizer))
     plain = problem_prompt(PROBLEM)
     before, after = plain.split("How much is tea?")
     assert text.startswith(before) and text.endswith("How much is tea? Buy some tea." + after)
@@ -351,7 +351,7 @@ def with_template(tiny_tokenizer_file):
 
 def test_a_template_is_given_the_tools_and_their_results(shop, with_template):
     tokenizer = with_template(TOOLS + TURNS.replace("CALL", JSON_CALL))
-    user = environment_of(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
+    user = environment_factory(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
     text = tokenizer.decode(user.prompt_ids(tokenizer))
     assert text == "buy;fail;long;<user>How much? Buy some tea.<|im_end|><assistant>"
     said = tokenizer.results_turn([("buy", "1"), ("fail", "2")])
@@ -360,7 +360,7 @@ def test_a_template_is_given_the_tools_and_their_results(shop, with_template):
 
 def test_a_template_without_a_place_for_tools(shop, with_template):
     tokenizer = with_template(TURNS.replace("CALL", ""))
-    user = environment_of(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
+    user = environment_factory(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
     text = tokenizer.decode(user.prompt_ids(tokenizer))
     assert text.startswith("<user>Tools, called as <tool_call>")
     assert text.endswith("\n\nHow much? Buy some tea.<|im_end|><assistant>")
@@ -372,7 +372,7 @@ def test_a_template_without_a_place_for_tools(shop, with_template):
 def test_a_template_whose_calls_are_not_read_is_refused(shop, with_template):
     tokenizer = with_template(TOOLS + TURNS.replace("CALL", XML_CALL))
     with pytest.raises(UserError, match="what is read is <tool_call>.*--prompt plain") as info:
-        environment_of(f"{shop}:Shop")(PROBLEM).prompt_ids(tokenizer)
+        environment_factory(f"{shop}:Shop")(PROBLEM).prompt_ids(tokenizer)
     assert "\n" not in str(info.value)
 
 
@@ -513,9 +513,9 @@ def test_a_problem_without_an_answer_will_do_where_the_object_pays(shop, tmp_pat
 
 
 def test_a_function_that_makes_objects_will_do(shop):
-    kind = environment_of(f"{shop}:a_shop")
-    assert list(kind.tools) == ["buy", "fail", "long"] and kind.pays
-    assert kind is tool_users(run_file(str(shop)).a_shop)
+    kind = environment_factory(f"{shop}:a_shop")
+    assert list(kind.tools) == ["buy", "fail", "long"] and kind.gives_reward
+    assert kind is tool_environment_factory(run_file(str(shop)).a_shop)
 
 
 def test_the_shipped_calculator():

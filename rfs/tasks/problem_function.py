@@ -15,18 +15,18 @@ from typing import Any
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problem_sets import as_problem, field_text
 from reasoning_from_scratch.problems import Problem
-from rfs.tasks.foreign import error_in_words
-from rfs.tasks.own_task import defines, function_from_file
-from rfs.tasks.source import OwnSource
+from rfs.tasks.foreign import describe_error
+from rfs.tasks.own_task import file_defines, function_from_file
+from rfs.tasks.source import FileSource
 
 OWN_SIZE = 12_000  # problems taken from a generator that may never end
 
 
-class OwnProblems(OwnSource):
+class ProblemFunction(FileSource):
     """What FILE.py:FUNCTION yields, as Problem objects or as rows like a file's."""
 
-    FORM = re.compile(r".*\.py:.*", re.DOTALL)
-    KNOWN = ("FILE.py:FUNCTION",)
+    NAME_PATTERN = re.compile(r".*\.py:.*", re.DOTALL)
+    LISTED_NAMES = ("FILE.py:FUNCTION",)
 
     def problems(self, limit: int | None = None) -> list[Problem]:
         problems = list(islice(self.rows(), limit))
@@ -35,7 +35,7 @@ class OwnProblems(OwnSource):
         return problems
 
     def rows(self) -> Iterator[Problem]:
-        count, stem = 0, Path(self.name.rpartition(":")[0]).stem
+        index, stem = 0, Path(self.name.rpartition(":")[0]).stem
         try:
             for row in islice(function_from_file(self.name)(), OWN_SIZE):
                 if isinstance(row, Problem):  # a verifier may not need an answer
@@ -45,21 +45,21 @@ class OwnProblems(OwnSource):
                     }
                     problem = replace(row, **texts)
                 else:
-                    problem = as_problem(row, f"{stem}/{count}")
+                    problem = as_problem(row, f"{stem}/{index}")
                 yield problem
-                count += 1
+                index += 1
         except (UserError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # the reader's code may raise anything
-            raise UserError(f"{self.name}, problem {count}: {error_in_words(error)}") from error
+            raise UserError(f"{self.name}, problem {index}: {describe_error(error)}") from error
 
     def check(self) -> None:
         """Looks for the function."""
         function_from_file(self.name)
 
-    def is_there(self) -> bool:
-        return defines(self.name)
+    def exists(self) -> bool:
+        return file_defines(self.name)
 
-    def held_out(self) -> str:
+    def held_out_name(self) -> str:
         tests = self.name.rpartition(":")[0] + ":test_problems"
-        return tests if defines(tests) else super().held_out()
+        return tests if file_defines(tests) else super().held_out_name()
