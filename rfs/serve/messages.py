@@ -33,10 +33,10 @@ INTEGER, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # kinds of fields
 FLOAT32, INT64, INT32 = 1, 2, 3
 FORMATS = {FLOAT32: np.float32, INT64: np.int64, INT32: np.int32}
 DAMAGED = UserError("the body is not a message that this server knows: it is damaged or cut off")
-MOST_FIELDS = 2**20  # of a message and those in it; a datum has about 25
-MOST_DATA = 2**15  # of a request, its settings included
-MOST_SIZE = 2**24  # of a tensor's dimension, and of all matrices whose zeros were omitted
-MOST_SEQ_ID = 2**31 - 1
+MAX_FIELDS = 2**20  # of a message and those in it; a datum has about 25
+MAX_DATA = 2**15  # of a request, its settings included
+MAX_SIZE = 2**24  # of a tensor's dimension, and of all matrices whose zeros were omitted
+MAX_SEQ_ID = 2**31 - 1
 LONGEST_NAME = 1000  # bytes
 NO_IMAGES = "images and audio are not supported here: send tokens"
 
@@ -49,14 +49,14 @@ class Room:
     million fields that mean nothing, and a datum of 90 bytes a matrix of 16 million zeros."""
 
     def __init__(self) -> None:
-        self.fields = iter(range(MOST_FIELDS))
-        self.zeros = MOST_SIZE
+        self.fields = iter(range(MAX_FIELDS))
+        self.zeros = MAX_SIZE
 
     def take_zeros(self, count: int) -> None:
         self.zeros -= count
         if self.zeros < 0:
             raise UserError(
-                f"the sparse tensors have more than {MOST_SIZE:,} numbers, zeros included: send "
+                f"the sparse tensors have more than {MAX_SIZE:,} numbers, zeros included: send "
                 "less at a time"
             )
 
@@ -66,7 +66,7 @@ def fields(message: Bytes, room: Room) -> Iterator[tuple[int, int | Bytes]]:
     place, left = 0, room.fields
     while place < len(message):
         if next(left, None) is None:
-            raise UserError(f"the body has more than {MOST_FIELDS:,} fields")
+            raise UserError(f"the body has more than {MAX_FIELDS:,} fields")
         key, place = varint(message, place)
         kind = key & 7
         if kind == INTEGER:
@@ -165,8 +165,8 @@ class LossRequest:
                 self.model_id = as_text(value)
             elif number == 2:
                 self.seq_id = checked_seq_id(as_int(value))
-            elif len(rest) == MOST_DATA:
-                raise UserError(f"the request has more than {MOST_DATA:,} data: split it")
+            elif len(rest) == MAX_DATA:
+                raise UserError(f"the request has more than {MAX_DATA:,} data: split it")
             elif number in (3, 4, 5, 6, 7):
                 rest.append((number, value))
         for number, value in rest:
@@ -184,8 +184,8 @@ class LossRequest:
 
 
 def checked_seq_id(number: int) -> int:
-    if not 1 <= number <= MOST_SEQ_ID:
-        raise UserError(f"seq_id is {number}, but must be a whole number from 1 to {MOST_SEQ_ID}")
+    if not 1 <= number <= MAX_SEQ_ID:
+        raise UserError(f"seq_id is {number}, but must be a whole number from 1 to {MAX_SEQ_ID}")
     return number
 
 
@@ -250,8 +250,8 @@ def read_tensor(message: Bytes, room: Room) -> np.ndarray:
         raise DAMAGED
     if len(shape) > 2:
         raise UserError("a tensor has more than 2 dimensions")
-    if max(shape, default=0) > MOST_SIZE:
-        raise UserError(f"a tensor has the shape {shape}, but at most {MOST_SIZE:,} each way")
+    if max(shape, default=0) > MAX_SIZE:
+        raise UserError(f"a tensor has the shape {shape}, but at most {MAX_SIZE:,} each way")
     if not sparse:
         array = as_array(dense, FORMATS[kind])
         return reshaped(array, shape or [len(array)])
@@ -284,7 +284,7 @@ def densified(
     values: np.ndarray, starts: np.ndarray, columns: np.ndarray, shape: list[int], fill: int = 0
 ) -> np.ndarray:
     """A matrix from the entries of its rows: those of row i are starts[i] to starts[i + 1]."""
-    fits = len(shape) == 2 and shape[0] * shape[1] <= MOST_SIZE and len(starts) == shape[0] + 1
+    fits = len(shape) == 2 and shape[0] * shape[1] <= MAX_SIZE and len(starts) == shape[0] + 1
     # Only between 0 and the number of values is the difference of two of them sure to be one.
     fits = fits and bool(((0 <= starts) & (starts <= len(values))).all())
     counts = np.diff(starts) if fits else np.array([-1])
