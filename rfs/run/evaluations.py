@@ -84,7 +84,7 @@ class Evaluations:
                 if failure:
                     words = one_line(failure, 300)
                     log.warning("evaluator %s %s: it %s", evaluator.name, when("eval", step), words)
-        return self.ranks.agreed(numbers)
+        return self.ranks.value_of_first(numbers)
 
 
 def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
