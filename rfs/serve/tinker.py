@@ -53,7 +53,7 @@ from rfs.serve.data import (
     loss_of,
     rollouts_of,
 )
-from rfs.serve.messages import LossRequest, SampleAnswer, densified, loss_answer
+from rfs.serve.messages import LossRequest, SampleAnswer, dense_matrix, loss_answer
 from rfs.serve.models import (
     EXTERNAL,
     KINDS,
@@ -903,7 +903,7 @@ def prompt_targets(tensor: bodies.Tensor | None, length: int, vocabulary: int) -
         )
     if tensor.sparse_crow_indices:
         rows = np.array(tensor.sparse_crow_indices), np.array(tensor.sparse_col_indices, np.int64)
-        return densified(numbers, *rows, shape, fill=-1)
+        return dense_matrix(numbers, *rows, shape, fill=-1)
     if len(numbers) != shape[0] * shape[1]:
         raise UserError(
             f"target_prompt_logprobs.data has {len(numbers)} numbers, which do not fill its shape"

@@ -19,11 +19,11 @@ from rfs.serve.body import read_bytes
 from rfs.serve.messages import (
     FLOAT32,
     INT64,
-    of_bytes,
-    of_entry,
-    of_integer,
-    of_integers,
-    of_numbers,
+    array_field,
+    bytes_field,
+    integer_field,
+    map_entry,
+    packed_field,
 )
 
 API = "/api/v1"
@@ -171,27 +171,27 @@ def test_half_a_character_becomes_a_mark(ask):
 def tensor(values, kind=np.int64, shape=None):
     format = {np.int64: INT64, np.float32: FLOAT32}[kind]
     shape = [len(values)] if shape is None else shape
-    return of_numbers(1, values, kind) + of_integer(3, format) + of_integers(4, shape)
+    return array_field(1, values, kind) + integer_field(3, format) + packed_field(4, shape)
 
 
 def sparse(values, starts, columns, shape):
-    rows = of_numbers(1, values, np.int64) + of_numbers(2, starts, np.int64)
-    return of_bytes(2, rows + of_numbers(3, columns, np.int64)) + of_integer(3, INT64) + (
-        of_integers(4, shape)
+    rows = array_field(1, values, np.int64) + array_field(2, starts, np.int64)
+    return bytes_field(2, rows + array_field(3, columns, np.int64)) + integer_field(3, INT64) + (
+        packed_field(4, shape)
     )  # fmt: skip
 
 
 def datum(tokens=(1, 2, 3), **tensors):
     inputs = {"target_tokens": tensor([2, 3, 4]), "weights": tensor([1, 1, 1], np.float32)}
-    chunk = of_bytes(1, of_bytes(1, of_numbers(1, tokens, np.int32)))
-    named = [of_entry(2, key, of_bytes(2, value)) for key, value in (inputs | tensors).items()]
-    return of_bytes(3, chunk + b"".join(named))
+    chunk = bytes_field(1, bytes_field(1, array_field(1, tokens, np.int32)))
+    named = [map_entry(2, key, bytes_field(2, value)) for key, value in (inputs | tensors).items()]
+    return bytes_field(3, chunk + b"".join(named))
 
 
 def request(line, *data, loss="cross_entropy", **config):
-    head = of_bytes(1, line.model) + of_integer(2, next(line.numbers))
-    settings = [of_entry(5, key, b"\x11" + np.float64(value).tobytes()) for key, value in config]
-    return head + b"".join(data) + of_bytes(4, loss) + b"".join(settings)
+    head = bytes_field(1, line.model) + integer_field(2, next(line.numbers))
+    settings = [map_entry(5, key, b"\x11" + np.float64(value).tobytes()) for key, value in config]
+    return head + b"".join(data) + bytes_field(4, loss) + b"".join(settings)
 
 
 MALFORMED = {
@@ -270,7 +270,7 @@ def test_data_that_means_nothing(ask, line, name):
 
 def test_a_number_that_is_none(ask, line):
     """In protobuf 0 is not the same as nothing."""
-    body = of_bytes(1, line.model) + b"\x10\x00" + datum() + of_bytes(4, "cross_entropy")
+    body = bytes_field(1, line.model) + b"\x10\x00" + datum() + bytes_field(4, "cross_entropy")
     says = "seq_id is 0, but must be a whole number from 1"
     check_refused(*ask(f"{API}/forward_backward", body, **PROTOBUF), says=says)
     zero = {"model_id": line.model, "seq_id": 0}
