@@ -430,12 +430,9 @@ class Models:
             raise NotFound(f"there is no model {model_id!r}")
         return self.folder / model_id.replace(":", "-")
 
-    def model_ids(self) -> list[str]:
-        """The models that are or were trained here, the newest last."""
-        return self.list_models()[0]
-
     def list_models(self) -> tuple[list[str], list[str]]:
-        """Their ids, the newest last, and the errors of folders that cannot be read."""
+        """The ids of the models that are or were trained here, the newest last, and the errors of
+        folders that cannot be read."""
         records, unreadable = [], []
         for path in self.folder.glob("*/config.json"):
             try:
@@ -488,7 +485,8 @@ class Models:
         checkpoints.write_index(checkpoints.saves)
 
     def delete_expired(self) -> None:
-        for model_id in self.model_ids():
+        ids, _ = self.list_models()
+        for model_id in ids:
             delete_expired(self.folder_of(model_id))
 
     def delete(self, path: str) -> None:
