@@ -85,7 +85,7 @@ class Evaluations:
                     words = one_line(failure, 300)
                     when = step_label("eval", step)
                     log.warning("evaluator %s %s: it %s", evaluator.name, when, words)
-        return self.ranks.agreed(numbers)
+        return self.ranks.value_of_first(numbers)
 
 
 def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:

@@ -57,7 +57,7 @@ class Saves:
         self.scores = batch, scores
         best = self.folder.checkpoints.best()
         higher = best is None or best.eval_acc is None or accuracy > best.eval_acc
-        if self.ranks.agreed(higher):
+        if self.ranks.value_of_first(higher):
             self.save(batch, best=True, eval_acc=accuracy, with_state=False)
         if self.ranks.writes and (saved := self.folder.checkpoints.after(batch)):
             self.write_card(self.folder.checkpoints.place(saved))

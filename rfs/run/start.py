@@ -171,11 +171,11 @@ def start_run(
     config = resolved(config)
     ranks = join_ranks(config) if "WORLD_SIZE" in os.environ else Ranks(device=config.device)
     log.disabled = not ranks.writes
-    config = ranks.agreed(with_folder(with_whole_files(config)))
+    config = ranks.value_of_first(with_folder(with_whole_files(config)))
     folder = RunFolder(config.log_path)
     try:
         # One process looks at the disk, and tells the others.
-        start = ranks.from_first(lambda: described(config, folder, ranks.restarted, if_used))
+        start = ranks.run_on_first(lambda: described(config, folder, ranks.restarted, if_used))
         opened = open_all(start, ranks)
         policy, compared = open_policy(start, opened, ranks)
         outlook = look_ahead(start, policy, opened.problems, ranks)
@@ -258,13 +258,13 @@ def open_model(start: Start, ranks: Ranks) -> tuple[Qwen3Model, Qwen3Model | Non
         log.info("answers end with %s", spoken_stops(tokenizer))
     if start.weights and start.weights != start.model and ranks.writes:
         load_weights(model, start.weights)
-    ranks.same_as_first(model.state_dict())
+    ranks.copy_from_first(model.state_dict())
     reference = reference_of(model, config, ranks) if config.kl != "none" else None
-    start.record |= ranks.from_first(lambda: weights_record(start, model, reference))
+    start.record |= ranks.run_on_first(lambda: weights_record(start, model, reference))
     if config.lora_rank:
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
     if config.micro_batch_tokens is None:  # noted in config.json: a resumed run splits as before
-        tokens = ranks.from_first(lambda: fitting_micro_batch(model, config, device, ranks.size))
+        tokens = ranks.run_on_first(lambda: fitting_micro_batch(model, config, device, ranks.size))
         start.config = config = config.with_layer("free memory", micro_batch_tokens=tokens)
     slices = ranks.size if config.shard == "fsdp" else 1
     check_memory(model, reference, config, device, slices)
@@ -278,8 +278,8 @@ def open_policy(
     Who computes, and how, is chosen here."""
     config, model, reference = start.config, opened.model, opened.reference
     if start.save is not None:
-        ranks.from_first(lambda: load_saved(model, start.save, config))
-        ranks.same_as_first(model.state_dict())
+        ranks.run_on_first(lambda: load_saved(model, start.save, config))
+        ranks.copy_from_first(model.state_dict())
     optimizer_of = partial(with_state, config=config, seed=config.seed)
     if config.sampling_weights == "int8":
         library_for_int8(model)  # refuses before anything is written
@@ -337,7 +337,7 @@ def rollouts_of(
 def sent_by_first(steps: Iterator[list[Group]], ranks: Ranks) -> Generator[list[Group]]:
     """Of several ranks, rank 0 reads the steps and sends them. While the others wait, they also
     learn of a Ctrl-C; in runs that sample answers, they learn of it during sampling."""
-    while (groups := ranks.from_first(lambda: next(steps, None))) is not None:
+    while (groups := ranks.run_on_first(lambda: next(steps, None))) is not None:
         yield groups
 
 
@@ -347,10 +347,10 @@ def sent_by_first(steps: Iterator[list[Group]], ranks: Ranks) -> Generator[list[
 def begin(run: TrainingRun, start: Start) -> None:
     """Makes the first change on the disk."""
     config = start.config
-    run.ranks.from_first(lambda: run.tracker.start(config, run.folder.path))
+    run.ranks.run_on_first(lambda: run.tracker.start(config, run.folder.path))
     with disk_errors_name(run.folder.path):
         opened = partial(open_folder, run.folder, start)
-        run.folder.rows = run.ranks.from_first(opened)
+        run.folder.rows = run.ranks.run_on_first(opened)
         if run.ranks.writes:
             run.tracker.continue_run(config, run.folder.path, start.step)
         if start.weights_may_go and not config.resume:
@@ -536,5 +536,5 @@ def reference_of(model: Qwen3Model, config: RunConfig, ranks: Ranks) -> Qwen3Mod
             f"--kl-reference {config.kl_reference} knows {tokens[0]} tokens and the trained model "
             f"knows {tokens[1]}, so they cannot be compared: choose one with the same tokenizer"
         )
-    ranks.same_as_first(reference.state_dict())
+    ranks.copy_from_first(reference.state_dict())
     return reference.requires_grad_(False).eval()

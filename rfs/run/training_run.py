@@ -157,7 +157,7 @@ class TrainingRun:
     def complete(self) -> None:
         """Make what is missing from a run whose steps are all done: it was killed after its last
         step, or --steps was lowered to this step afterwards, or files were deleted."""
-        last = self.ranks.agreed(self.folder.checkpoints.after(self.done))
+        last = self.ranks.value_of_first(self.folder.checkpoints.after(self.done))
         if not last.final:
             if self.config.eval_every and self.folder.rows:
                 self.folder.rows[-1] = self.with_final(self.folder.rows[-1])
@@ -165,11 +165,11 @@ class TrainingRun:
                     self.folder.write_rows()
             self.saves.save(self.done, final=True)
         lost = bool(self.config.lora_rank) and not self.folder.has("adapter/adapter_config.json")
-        if self.ranks.agreed(lost):
+        if self.ranks.value_of_first(lost):
             self.saves.write_again(self.done)
         probed = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
         with self.unstopped():
-            if self.ranks.agreed(self.done not in probed):
+            if self.ranks.value_of_first(self.done not in probed):
                 self.pages.report_step(self.done)
             elif self.ranks.writes and not self.folder.has("report.html"):
                 self.pages.write_report(is_last=True)
@@ -192,7 +192,7 @@ class TrainingRun:
         self.record(row | times | self.speeds(row, times), spans)
         stopped = self.look_after()
         if self.ranks.size > 1:
-            stopped = self.ranks.agreed(stopped)
+            stopped = self.ranks.value_of_first(stopped)
         if last:
             self.saves.save(self.done, final=True)
             self.pages.report_if_due(self.done)

@@ -29,12 +29,12 @@ from rfs.scale.ranks import Ranks
 
 log = logging.getLogger("reasoning_from_scratch")
 
-LOOK_AGAIN = 0.2  # seconds: on Windows a wait without a timeout does not hear Ctrl-C
-ENDING = 30.0  # seconds for the thread to end; it looks before each decoding step
+WAIT_TIMEOUT = 0.2  # seconds: on Windows a wait without a timeout does not hear Ctrl-C
+STOP_TIMEOUT = 30.0  # seconds for the thread to end; it looks before each decoding step
 
 
-def may_begin(step: int, version: int, max_steps_off_policy: int) -> bool:
-    """Admission: whether sampling for a step may begin with these weights.
+def may_sample(step: int, version: int, max_steps_off_policy: int) -> bool:
+    """Whether sampling for a step may begin with these weights.
 
     `version` counts the updates that the weights have seen; `step` is trained on when the
     trainer has made `step` updates, so the lag will be step - version. Sampling starts late
@@ -43,20 +43,20 @@ def may_begin(step: int, version: int, max_steps_off_policy: int) -> bool:
     return version >= step - max_steps_off_policy
 
 
-class Ended(Exception):
-    """Inside the thread: the trainer wants no more."""
+class SamplerStopped(Exception):
+    """Raised in the thread to end it."""
 
 
 @dataclass
-class Sampled:
-    """The groups of one step that were sampled so far, and when."""
+class SampledStep:
+    """The groups of one step sampled so far, and when sampling began and ended."""
 
     start: float
     end: float = 0.0  # 0: there are more to come
     groups: list[Group] = field(default_factory=list)
 
 
-class Sampler:
+class SamplerThread:
     """A thread that samples, and everything that it exchanges with the trainer."""
 
     def __init__(
@@ -71,12 +71,12 @@ class Sampler:
         self.policy, self.problems, self.config, self.judge = policy, problems, config, judge
         self.first_step, self.clock = first_step, clock
         self.changed = threading.Condition()  # its lock guards everything below
-        self.newest: LocalPolicy | None = None  # a snapshot that the thread has yet to take
-        self.unused: LocalPolicy | None = None  # one that the thread has given back
-        self.version = -1  # of the newest: the updates that its weights have seen
-        self.sampled: dict[int, Sampled] = {}
+        self.published: LocalPolicy | None = None  # a snapshot that the thread has not taken yet
+        self.spare: LocalPolicy | None = None  # a snapshot that the thread no longer uses
+        self.version = -1  # of the published snapshot: the updates that its weights have seen
+        self.sampled: dict[int, SampledStep] = {}
         self.error: BaseException | None = None
-        self.ended = False
+        self.stopping = False
         # A daemon: should it ever hang, the program can still end.
         self.thread = threading.Thread(target=self.run, name="sampler", daemon=True)
 
@@ -85,113 +85,112 @@ class Sampler:
     def publish(self, version: int) -> None:
         """Takes a snapshot of the trainer's weights, after `version` updates."""
         with self.changed:
-            into = self.newest or self.unused
-            if into is self.unused:
-                self.unused = None
-            self.newest = self.policy.snapshot(version, into)
-            self.newest.engine = replace(self.policy.engine, step_context=self.watched)
+            reusable = self.published or self.spare
+            if reusable is self.spare:
+                self.spare = None
+            self.published = self.policy.snapshot(version, reusable)
+            self.published.engine = replace(self.policy.engine, step_context=self.around_step)
             self.version = version
             if torch.cuda.is_available():  # on a GPU each thread has its own stream
                 torch.cuda.current_stream().synchronize()
             self.changed.notify_all()
 
-    def take(self, step: int) -> Iterator[list[Group]]:
+    def groups_of_step(self, step: int) -> Iterator[list[Group]]:
         """The groups of a step, part by part as they arrive. An error in the thread is raised
         here."""
-        taken = 0
+        num_taken = 0
         while True:
             with self.changed:
-                while not self.has_more(step, taken):
+                while not self.has_more(step, num_taken):
                     if self.error is not None:
                         raise self.error
-                    self.changed.wait(LOOK_AGAIN)
+                    self.changed.wait(WAIT_TIMEOUT)
                 sampled = self.sampled[step]
-                groups = sampled.groups[taken:]
-                over = sampled.end > 0
-            taken += len(groups)
+                groups = sampled.groups[num_taken:]
+                complete = sampled.end > 0
+            num_taken += len(groups)
             if groups:
                 yield groups
-            if over:
+            if complete:
                 break
         self.clock.add_parallel_span("sampler", sampled.start, sampled.end)
         del self.sampled[step]
 
-    def has_more(self, step: int, taken: int) -> bool:
+    def has_more(self, step: int, num_taken: int) -> bool:
         """Whether more groups of a step have arrived, or the step is complete."""
         sampled = self.sampled.get(step)
-        return sampled is not None and (sampled.end > 0 or len(sampled.groups) > taken)
+        return sampled is not None and (sampled.end > 0 or len(sampled.groups) > num_taken)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         with self.changed:
-            self.ended = True
+            self.stopping = True
             self.changed.notify_all()
         if self.thread.ident is not None:
-            self.thread.join(ENDING)
+            self.thread.join(STOP_TIMEOUT)
         if self.thread.is_alive():
-            log.warning("the sampler has not ended after %g s; going on without it", ENDING)
+            log.warning("the sampler has not ended after %g s; going on without it", STOP_TIMEOUT)
 
     # -- the thread
 
     def run(self) -> None:
         try:
-            with beside_the_trainer(self.policy.model):
+            with separate_stream(self.policy.model):
                 for step in range(self.first_step, self.config.steps):
-                    self.sample_next(step)
-        except Ended:
+                    self.sample_step_ahead(step)
+        except SamplerStopped:
             pass
         except BaseException as error:  # whatever it is, the trainer must not wait forever
             with self.changed:
                 self.error = error
                 self.changed.notify_all()
 
-    def sample_next(self, step: int) -> None:
-        snapshot = self.begin(step)
-        self.sampled[step] = Sampled(time.perf_counter())
-        for groups in self.parts(snapshot, step):
+    def sample_step_ahead(self, step: int) -> None:
+        snapshot = self.next_snapshot(step)
+        self.sampled[step] = SampledStep(time.perf_counter())
+        for groups in self.sample_parts(snapshot, step):
             with self.changed:
                 self.sampled[step].groups += groups
                 self.changed.notify_all()
         with self.changed:
             self.sampled[step].end = time.perf_counter()
-            self.unused = snapshot
+            self.spare = snapshot
             self.changed.notify_all()
 
-    def parts(self, snapshot: LocalPolicy, step: int) -> Iterator[list[Group]]:
+    def sample_parts(self, snapshot: LocalPolicy, step: int) -> Iterator[list[Group]]:
         """The groups of a step: in as many parts as the trainer streams, else all together."""
         if self.config.active_sampling:  # on one rank, and not streamed
             yield sample_step(snapshot, self.problems, self.config, step, self.judge)
             return
-        # Not by sample_step: one of several ranks gets only its own groups, which it would take
-        # for too few.
+        # Not by sample_step, which expects all groups of a step: here, a rank gets only some.
         chosen = step_problems(self.problems, self.config, step)
         size = len(chosen) // self.config.num_minibatches
         for first in range(0, len(chosen), size):
             places = range(first, min(first + size, len(chosen)))
-            asked = [chosen[place] for place in places]
-            yield snapshot.sample(asked, self.config, step, places, self.judge)
+            part_problems = [chosen[place] for place in places]
+            yield snapshot.sample(part_problems, self.config, step, places, self.judge)
 
-    def begin(self, step: int) -> LocalPolicy:
+    def next_snapshot(self, step: int) -> LocalPolicy:
         """Wait until the step may begin; return the newest snapshot, now the thread's own."""
         with self.changed:
-            while not may_begin(step, self.version, self.config.max_steps_off_policy):
-                self.look()
-                self.changed.wait(LOOK_AGAIN)
-            if self.newest is None:  # no update since the last step: the same one again
-                snapshot, self.unused = self.unused, None
+            while not may_sample(step, self.version, self.config.max_steps_off_policy):
+                self.check_stopping()
+                self.changed.wait(WAIT_TIMEOUT)
+            if self.published is None:  # no update since the last step: the same one again
+                snapshot, self.spare = self.spare, None
             else:
-                snapshot, self.newest = self.newest, None
+                snapshot, self.published = self.published, None
             return snapshot
 
     @contextmanager
-    def watched(self, model: Qwen3Model) -> Iterator[None]:
-        """Around each decoding step: the trainer may have ended."""
-        self.look()
+    def around_step(self, model: Qwen3Model) -> Iterator[None]:
+        """Around each decoding step: the trainer may have stopped."""
+        self.check_stopping()
         with self.policy.engine.step_context(model):
             yield
 
-    def look(self) -> None:
-        if self.ended:
-            raise Ended
+    def check_stopping(self) -> None:
+        if self.stopping:
+            raise SamplerStopped
 
 
 def async_rollouts(
@@ -209,33 +208,33 @@ def async_rollouts(
     trainers, which all do so at the same time, and never in the thread.
     """
     ranks, clock = ranks or Ranks(), clock or Clock()
-    sampler = Sampler(policy, problems, config, first_step, judge, clock)
-    with shared_cores(policy.model, config):
+    sampler = SamplerThread(policy, problems, config, first_step, judge, clock)
+    with halved_threads(policy.model, config):
         try:
             sampler.publish(first_step)
             sampler.thread.start()
             for step in range(first_step, config.steps):
                 if step > first_step:
                     sampler.publish(step)
-                parts = sampler.take(step)
+                parts = sampler.groups_of_step(step)
                 if ranks.size == 1:
                     yield chain.from_iterable(clock.time_waits("sampling", parts))
                 else:
                     with clock("sampling"):
-                        groups = ranks.gather_groups(partial(joined, parts))
+                        groups = ranks.gather_groups(partial(flattened, parts))
                     yield groups
         finally:
-            sampler.end()
+            sampler.stop()
 
 
-def joined(parts: Iterable[list[Group]]) -> list[Group]:
+def flattened(parts: Iterable[list[Group]]) -> list[Group]:
     return [group for part in parts for group in part]
 
 
 # --- devices
 
 
-def beside_the_trainer(model: Qwen3Model) -> AbstractContextManager:
+def separate_stream(model: Qwen3Model) -> AbstractContextManager:
     """On a GPU the thread gets its own stream; otherwise its work would wait for the trainer's."""
     device = next(model.parameters()).device
     if device.type == "cuda":
@@ -243,7 +242,7 @@ def beside_the_trainer(model: Qwen3Model) -> AbstractContextManager:
     return nullcontext()
 
 
-def shared_cores(model: Qwen3Model, config: Scale) -> AbstractContextManager:
+def halved_threads(model: Qwen3Model, config: Scale) -> AbstractContextManager:
     """On a CPU, trainer and sampler each get half of torch's threads; otherwise they would slow
     each other down. Not at lag 0, where they take turns."""
     on_cpu = next(model.parameters()).device.type == "cpu"

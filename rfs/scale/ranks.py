@@ -31,13 +31,13 @@ class Ranks:
         rank: int = 0,
         size: int = 1,
         device: str = "cpu",
-        objects: dist.ProcessGroup | None = None,
+        object_group: dist.ProcessGroup | None = None,
         restarted: bool = False,
     ) -> None:
         self.restarted = restarted  # torchrun has restarted these ranks, because one had died
         self.rank, self.size, self.device = rank, size, device
         self.writes = rank == 0  # it alone writes files and talks to people
-        self.objects = objects  # the process group that sends Python objects
+        self.object_group = object_group  # the process group that sends Python objects
         self.advice = "--resume continues it"
         # Where Ctrl-C may end a rank's own work; `train` puts its Interrupts here.
         self.interruptible: Callable[[], AbstractContextManager] = nullcontext
@@ -65,24 +65,25 @@ class Ranks:
         if self.size == 1:
             return [value]
         values: list[T] = [None] * self.size
-        with self.in_touch():
-            dist.all_gather_object(values, value, group=self.objects)
+        with self.watching_ranks():
+            dist.all_gather_object(values, value, group=self.object_group)
         return values
 
     def gather_groups(self, sample: Callable[[], list[Group]]) -> list[Group]:
         """The groups that all ranks sample, in the order of their places."""
         if self.size == 1:
             return sample()
-        return sort_by_place(group for groups in self.results(sample) for group in groups)
+        return sort_by_place(group for groups in self.run_on_all(sample) for group in groups)
 
-    def from_first(self, function: Callable[[], T]) -> T:
+    def run_on_first(self, function: Callable[[], T]) -> T:
         """Rank 0 calls `function`, and every rank gets the result."""
         if self.size == 1:
             return function()
-        return self.results(function if self.rank == 0 else lambda: None)[0]
+        return self.run_on_all(function if self.rank == 0 else lambda: None)[0]
 
-    def results(self, function: Callable[[], T]) -> list[T]:
-        """What `function` returns on each rank. If it ends early on one, all ranks end."""
+    def run_on_all(self, function: Callable[[], T]) -> list[T]:
+        """What `function` returns on each rank. If it is interrupted or fails on one, all ranks
+        end."""
         all_results: list[T] = []
         for outcome in self.exchange(self.outcome(function)):
             if isinstance(outcome, KeyboardInterrupt) or (
@@ -94,7 +95,7 @@ class Ranks:
             all_results.append(outcome)
         return all_results
 
-    def agreed(self, value: T) -> T:
+    def value_of_first(self, value: T) -> T:
         """Rank 0's value, if the others' might differ."""
         return self.exchange(value)[0]
 
@@ -106,27 +107,27 @@ class Ranks:
             return error
 
     @torch.no_grad()
-    def same_as_first(self, tensors: Mapping[str, Tensor]) -> None:
-        """Overwrite these tensors with those of rank 0, one after the other."""
+    def copy_from_first(self, tensors: Mapping[str, Tensor]) -> None:
+        """Overwrites these tensors with those of rank 0, one after the other."""
         if self.size == 1:
             return
         for tensor in tensors.values():
             sent = tensor.to(self.device).contiguous()
-            with self.in_touch():
+            with self.watching_ranks():
                 dist.broadcast(sent, 0)
             tensor.copy_(sent)
 
     # -- when something goes wrong
 
     @contextmanager
-    def in_touch(self) -> Iterator[None]:
-        """Around whatever needs the other ranks: if one is gone, say so and end."""
+    def watching_ranks(self) -> Iterator[None]:
+        """Around whatever needs the other ranks: if one has ended, reports it and ends this one."""
         try:
             yield
         except RuntimeError as error:
-            raise self.lost(error) from None
+            raise self.exit_for_lost_rank(error) from None
 
-    def lost(self, error: RuntimeError) -> SystemExit:
+    def exit_for_lost_rank(self, error: RuntimeError) -> SystemExit:
         """Ranks 0 and 1 both report it: if the rank that died is one of them, the other does."""
         if self.rank < 2:
             reason = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0][:200]

@@ -21,8 +21,8 @@ from reasoning_from_scratch.rollouts import Group, Judge, Rollout
 from reasoning_from_scratch.sampling import Sampling
 from rfs.scale.ranks import Ranks
 
-BUCKET = 2**25  # numbers that are added up in one go: 128 MB
-ENOUGH_GROUPS = 4  # with this many groups per rank, whole groups are dealt out
+BUCKET_SIZE = 2**25  # numbers that are added up in one go: 128 MB
+MIN_GROUPS_PER_RANK = 4  # with this many groups per rank, whole groups are dealt out
 
 
 class RanksPolicy(LocalPolicy):
@@ -30,8 +30,8 @@ class RanksPolicy(LocalPolicy):
 
     optimizer: AdamW
 
-    def __init__(self, ranks: Ranks, *given, **named) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, ranks: Ranks, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
         self.ranks = ranks
 
     def sample(
@@ -44,26 +44,26 @@ class RanksPolicy(LocalPolicy):
     ) -> list[Group]:
         places = range(len(problems)) if places is None else places
         with self.full_model() as model:
-            here = self.sampling_policy(model)
-            here.max_rows = self.max_rows
-            sample = partial(here.sample, problems, config, step, places, judge)
+            rank_sampler = self.sampling_policy(model)
+            rank_sampler.max_rows = self.max_rows
+            sample = partial(rank_sampler.sample, problems, config, step, places, judge)
             groups = self.ranks.gather_groups(sample)
-        self.max_rows = here.max_rows
+        self.max_rows = rank_sampler.max_rows
         return groups
 
     def sampling_policy(self, model: Qwen3Model) -> LocalPolicy:
-        return OnOneRank(
+        return RankSampler(
             self.ranks, model, None, self.config, self.training_pass, self.tokenizer, self.engine
         )
 
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
-        found: list[Tensor] = [torch.empty(0)] * len(rollouts)
+        all_logprobs: list[Tensor] = [torch.empty(0)] * len(rollouts)
         places = self.rollouts_here(rollouts)
-        mine = super().logprobs([rollouts[place] for place in places])
-        for of_a_rank in self.ranks.exchange(list(zip(places, mine, strict=True))):
-            for place, logprobs in of_a_rank:
-                found[place] = logprobs
-        return found
+        rank_logprobs = super().logprobs([rollouts[place] for place in places])
+        for placed in self.ranks.exchange(list(zip(places, rank_logprobs, strict=True))):
+            for place, logprobs in placed:
+                all_logprobs[place] = logprobs
+        return all_logprobs
 
     def forward_backward(
         self,
@@ -73,13 +73,13 @@ class RanksPolicy(LocalPolicy):
         logprobs_into: list[Tensor] | None = None,
     ) -> list[LossSums]:
         assert logprobs_into is None, "no rank computes all of them: call `logprobs`"
-        mine = [rollouts[place] for place in self.rollouts_here(rollouts)]
-        return self.of_all_ranks(super().forward_backward(mine, config, denominator))
+        rank_rollouts = [rollouts[place] for place in self.rollouts_here(rollouts)]
+        return self.gather_sums(super().forward_backward(rank_rollouts, config, denominator))
 
     def optim_step(
         self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0
     ) -> UpdateResult:
-        self.add_up_gradients()
+        self.sum_gradients()
         return super().optim_step(lr, grad_clip, denominator)
 
     def load_optimizer(self, state: dict[str, Tensor], updates: int) -> None:
@@ -87,40 +87,42 @@ class RanksPolicy(LocalPolicy):
         if self.ranks.writes:
             self.optimizer.load_state_dict(state, updates)
         self.optimizer.updates = updates
-        self.ranks.same_as_first(self.optimizer.state)
+        self.ranks.copy_from_first(self.optimizer.state)
 
     def rollouts_here(self, rollouts: Sequence[Rollout]) -> list[int]:
         """The places of this rank's rollouts: whole groups, whose rows share a prompt, or single
         rollouts if there are few groups."""
         of_groups = groupby(range(len(rollouts)), lambda place: rollouts[place].place[0])
         parts = [list(places) for _, places in of_groups]
-        if len(parts) < ENOUGH_GROUPS * self.ranks.size:
+        if len(parts) < MIN_GROUPS_PER_RANK * self.ranks.size:
             parts = [[place] for part in parts for place in part]
         sizes = [sum(len(rollouts[place]) for place in part) for part in parts]
         return [place for part in self.ranks.parts_here(sizes) for place in parts[part]]
 
-    def of_all_ranks(self, all_sums: list[LossSums]) -> list[LossSums]:
+    def gather_sums(self, all_sums: list[LossSums]) -> list[LossSums]:
         """The sums of all ranks' micro-batches; empty if no rank has a gradient."""
-        numbers: list[LossSums] = [
+        rank_numbers: list[LossSums] = [
             {name: float(value) for name, value in sums.items()} for sums in all_sums
         ]
-        return [sums for of_a_rank in self.ranks.exchange(numbers) for sums in of_a_rank]
+        return [sums for rank_sums in self.ranks.exchange(rank_numbers) for sums in rank_sums]
 
-    def add_up_gradients(self) -> None:
+    def sum_gradients(self) -> None:
         """Replaces each rank's gradients by their sum over all ranks."""
         for bucket in buckets(self.optimizer.parameters):
-            self.add_bucket(bucket)
+            self.sum_bucket(bucket)
 
     @torch.no_grad()
-    def add_bucket(self, parameters: Sequence[nn.Parameter]) -> None:
+    def sum_bucket(self, parameters: Sequence[nn.Parameter]) -> None:
         """In float32 from the micro-batches to the optimizer: bfloat16 would round each rank's sum,
         and then their total again."""
         parts = []
         for parameter in parameters:
-            own = self.optimizer.gradient(parameter)  # None: this rank had no row in this step
-            parts.append((torch.zeros_like(parameter) if own is None else own).float().flatten())
+            gradient = self.optimizer.gradient(parameter)  # None: this rank had no row in this step
+            parts.append(
+                (torch.zeros_like(parameter) if gradient is None else gradient).float().flatten()
+            )
         flat = torch.cat(parts)
-        with self.ranks.in_touch():
+        with self.ranks.watching_ranks():
             dist.all_reduce(flat)
         for parameter, total in zip(
             parameters, flat.split([parameter.numel() for parameter in parameters]), strict=True
@@ -128,12 +130,12 @@ class RanksPolicy(LocalPolicy):
             self.optimizer.gradient_sums[parameter], parameter.grad = total.view_as(parameter), None
 
 
-class OnOneRank(LocalPolicy):
+class RankSampler(LocalPolicy):
     """A policy on one of several ranks that sends the others nothing: it samples only this rank's
     problems. (So it may run in a thread, where ranks must not communicate.)"""
 
-    def __init__(self, ranks: Ranks, *given, **named) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, ranks: Ranks, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
         self.ranks = ranks
 
     def sample(
@@ -145,17 +147,17 @@ class OnOneRank(LocalPolicy):
         judge: Judge | None = None,
     ) -> list[Group]:
         numbers = self.ranks.places_here(range(len(problems)))
-        mine = [problems[number] for number in numbers]
+        rank_problems = [problems[number] for number in numbers]
         places = numbers if places is None else [places[number] for number in numbers]
-        return super().sample(mine, config, step, places, judge)
+        return super().sample(rank_problems, config, step, places, judge)
 
 
 def buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     """A few large parts instead of many small ones: each addition costs a round trip."""
     parts: list[list[nn.Parameter]] = []
-    filled = BUCKET
+    filled = BUCKET_SIZE
     for parameter in parameters:
-        if filled + parameter.numel() > BUCKET:
+        if filled + parameter.numel() > BUCKET_SIZE:
             parts.append([])
             filled = 0
         parts[-1].append(parameter)

@@ -25,19 +25,19 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, next_problems
 from rfs.config import RunConfig
 from rfs.report.clock import Clock
-from rfs.scale.lag import may_begin
+from rfs.scale.lag import may_sample
 from rfs.scale.ranks import Ranks
 from rfs.scale.ray_sampler import (
     Chunk,
     RemoteSampler,
     SamplerSetup,
-    packed,
-    parameters,
+    pack,
+    select_parameters,
 )
 from rfs.scale.ray_start import connect
 
-DEATHS = 10  # if this many samplers in a row die before any chunk is done, something is wrong
-PATIENCE = 60.0  # seconds without a sampler after which we say what we wait for
+MAX_DEATHS = 10  # if this many samplers in a row die before any chunk is done, something is wrong
+WARNING_INTERVAL = 60.0  # seconds without a sampler after which we say what we wait for
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -48,12 +48,12 @@ class StepWork:
 
     step: int
     version: int
-    wanted: int = 0
+    num_requested: int = 0
     groups: dict[int, Group] = field(default_factory=dict)  # by place
 
     @property
     def complete(self) -> bool:
-        return len(self.groups) == self.wanted
+        return len(self.groups) == self.num_requested
 
 
 class Actors:
@@ -64,19 +64,19 @@ class Actors:
     ) -> None:
         self.ray = connect(config.ray_address)
         self.problems, self.config = problems, config
-        self.actor, setup = self.prepared(model, tokenizer)
+        self.actor, setup = self.actor_class_and_setup(model, tokenizer)
         self.setup = self.ray.put(setup)
         self.weights: dict[int, object] = {}  # version -> its reference in the object store
         self.steps: dict[int, StepWork] = {}
         self.waiting: list[tuple[int, int, Chunk]] = []  # a heap: earliest step and place first
         self.tasks: dict = {}  # pending call -> (sampler, its chunk; None: it is starting)
-        self.load: dict = {}  # sampler that is up -> number of chunks it has
-        self.deaths = 0
+        self.chunk_counts: dict = {}  # sampler that is up -> number of chunks it has
+        self.deaths_in_a_row = 0
         for _ in range(config.num_samplers):
-            self.hire()
+            self.start_sampler()
 
-    def prepared(self, model: Qwen3Model, tokenizer) -> tuple[Any, SamplerSetup]:
-        """The actors' class, with the resources that each takes, and how an actor starts."""
+    def actor_class_and_setup(self, model: Qwen3Model, tokenizer) -> tuple[Any, SamplerSetup]:
+        """The actors' class, with the resources that each takes, and the setup of each."""
         config, machines = self.config, self.ray.cluster_resources()
         weight, lora = model.tok_emb.weight, [*lora_layers(model).values()]
         options: dict = {"scheduling_strategy": "SPREAD"}
@@ -92,70 +92,70 @@ class Actors:
             lora=(lora[0].rank, lora[0].alpha) if lora else None,
             cfg={**model.cfg, "dtype": weight.dtype},
             tokenizer=tokenizer,
-            frozen=packed(parameters(model, trained=False)),
+            frozen=pack(select_parameters(model, trained=False)),
             device=weight.device.type,
             threads=max(1, int(machines.get("CPU", 1) / config.num_samplers)),
         )
         return self.ray.remote(**options)(RemoteSampler), setup
 
-    def hire(self) -> None:
+    def start_sampler(self) -> None:
         sampler = self.actor.remote(self.setup)
         self.tasks[sampler.ready.remote()] = (sampler, None)
 
     # -- handing out
 
-    def begin(self, step: int, version: int, model: Qwen3Model) -> None:
+    def begin_step(self, step: int, version: int, model: Qwen3Model) -> None:
         """Begins to sample a step, with the model's current weights."""
         if version not in self.weights:
-            self.weights[version] = self.ray.put(packed(parameters(model, trained=True)))
+            self.weights[version] = self.ray.put(pack(select_parameters(model, trained=True)))
         self.steps[step] = StepWork(step, version)
-        self.ask(self.steps[step])
+        self.queue_problems(self.steps[step])
 
-    def ask(self, work: StepWork) -> None:
+    def queue_problems(self, work: StepWork) -> None:
         """Queues the next problems of a step, if it needs any."""
-        first = work.wanted
+        first = work.num_requested
         chosen = next_problems(self.problems, self.config, work.step, work.groups.values())
-        work.wanted += len(chosen)
+        work.num_requested += len(chosen)
         for part in equal_parts(len(chosen), self.config.num_samplers):
             places, part_problems = [first + i for i in part], [chosen[i] for i in part]
-            self.wait(Chunk(work.step, work.version, places, part_problems))
+            self.queue_chunk(Chunk(work.step, work.version, places, part_problems))
 
-    def wait(self, chunk: Chunk) -> None:
+    def queue_chunk(self, chunk: Chunk) -> None:
         heappush(self.waiting, (chunk.step, chunk.places[0], chunk))
 
     def assign(self) -> None:
         """Gives each sampler a chunk; with a lag also the next ones, since none are handed out
         while the trainer trains."""
-        while self.waiting and self.load:
-            sampler = min(self.load, key=self.load.get)
-            if self.load[sampler] > self.config.max_steps_off_policy:
+        while self.waiting and self.chunk_counts:
+            sampler = min(self.chunk_counts, key=self.chunk_counts.get)
+            if self.chunk_counts[sampler] > self.config.max_steps_off_policy:
                 return
             chunk = heappop(self.waiting)[-1]
             task = sampler.sample.remote(chunk, [self.weights[chunk.version]])
             self.tasks[task] = (sampler, chunk)
-            self.load[sampler] += 1
+            self.chunk_counts[sampler] += 1
 
-    # -- taking in
+    # -- receiving
 
-    def take(self, step: int) -> Iterator[Group]:
+    def groups_of_step(self, step: int) -> Iterator[Group]:
         """The groups of a step in order, each as soon as all before it have arrived, so that sums
         over them do not depend on which sampler was first."""
-        work, shown = self.steps[step], 0
-        while not (work.complete and shown == len(work.groups)):
-            if shown in work.groups:
-                yield work.groups[shown]
-                shown += 1
+        work, num_yielded = self.steps[step], 0
+        while not (work.complete and num_yielded == len(work.groups)):
+            if num_yielded in work.groups:
+                yield work.groups[num_yielded]
+                num_yielded += 1
             else:
                 self.receive()
         del self.steps[step]
         needed = {other.version for other in self.steps.values()}
-        self.weights = {v: kept for v, kept in self.weights.items() if v in needed}
+        self.weights = {v: weights for v, weights in self.weights.items() if v in needed}
 
     def receive(self) -> None:
         """Wait until a pending call is done, or a sampler has died."""
         self.assign()
-        done, _ = self.ray.wait(list(self.tasks), timeout=PATIENCE)
-        if not done and not self.load:
+        done, _ = self.ray.wait(list(self.tasks), timeout=WARNING_INTERVAL)
+        if not done and not self.chunk_counts:
             log.warning(
                 "no sampler has started yet; Ray has these free: %s", self.ray.available_resources()
             )
@@ -165,45 +165,46 @@ class Actors:
             try:
                 result = self.ray.get(task)
             except (errors.RayActorError, errors.ObjectLostError) as error:
-                self.lost(sampler, chunk, error)
+                self.handle_death(sampler, chunk, error)
             except errors.ActorUnschedulableError as error:
                 raise UserError(f"Ray cannot start a sampler: {last_line(error)}") from None
             except errors.RayTaskError as error:  # it would happen to other samplers, too
                 raise (error.cause if isinstance(error.cause, UserError) else error) from None
             else:
-                self.came(sampler, chunk, result)
+                self.handle_result(sampler, chunk, result)
 
-    def came(self, sampler: object, chunk: Chunk | None, result: tuple | None) -> None:
+    def handle_result(self, sampler: object, chunk: Chunk | None, result: tuple | None) -> None:
         if chunk is None:
-            self.load[sampler] = 0
+            self.chunk_counts[sampler] = 0
             return
-        groups, told = result
-        for line in told:
+        groups, log_lines = result
+        for line in log_lines:
             log.warning("%s", line)
-        self.deaths = 0
-        if sampler in self.load:
-            self.load[sampler] -= 1
+        self.deaths_in_a_row = 0
+        if sampler in self.chunk_counts:
+            self.chunk_counts[sampler] -= 1
         work = self.steps[chunk.step]
         work.groups |= dict(zip(chunk.places, groups, strict=True))
         if work.complete:
-            self.ask(work)
+            self.queue_problems(work)
 
-    def lost(self, sampler: object, chunk: Chunk | None, error: Exception) -> None:
-        """A sampler died: its chunk waits again, and another sampler takes its place."""
+    def handle_death(self, sampler: object, chunk: Chunk | None, error: Exception) -> None:
+        """Queues the chunk of a sampler that died again, and starts another sampler."""
         if chunk is not None:
-            self.wait(chunk)
-        if chunk is None or self.load.pop(sampler, None) is not None:  # not known to be dead yet
-            self.deaths += 1
-            if self.deaths == DEATHS:
+            self.queue_chunk(chunk)
+        # The sampler may have had several chunks: only the first of them reports its death.
+        if chunk is None or self.chunk_counts.pop(sampler, None) is not None:
+            self.deaths_in_a_row += 1
+            if self.deaths_in_a_row == MAX_DEATHS:
                 raise UserError(
-                    f"{DEATHS} samplers in a row died before they had sampled "
+                    f"{MAX_DEATHS} samplers in a row died before they had sampled "
                     f"anything: {last_line(error)}"
                 )
             self.ray.kill(sampler)
-            self.hire()
+            self.start_sampler()
 
-    def end(self) -> None:
-        for sampler in {sampler for sampler, _ in self.tasks.values()} | set(self.load):
+    def kill_all(self) -> None:
+        for sampler in {sampler for sampler, _ in self.tasks.values()} | set(self.chunk_counts):
             self.ray.kill(sampler)
 
 
@@ -224,7 +225,7 @@ def ray_rollouts(
         for step in range(first_step, config.steps):
             if ranks.size > 1:
                 with clock("sampling"), policy.full_model() as model:
-                    groups = ranks.from_first(partial(sampler.all_groups, model, step))
+                    groups = ranks.run_on_first(partial(sampler.all_groups, model, step))
                 yield groups
             elif config.num_minibatches > 1:
                 yield clock.time_waits("sampling", sampler.groups(policy.model, step))
@@ -253,16 +254,16 @@ class RaySampler:
         config = self.config
         if self.actors is None:
             self.actors = Actors(model, self.tokenizer, self.problems, config)
-        while self.next_step < config.steps and may_begin(
+        while self.next_step < config.steps and may_sample(
             self.next_step, step, config.max_steps_off_policy
         ):
-            self.actors.begin(self.next_step, version=step, model=model)
+            self.actors.begin_step(self.next_step, version=step, model=model)
             self.next_step += 1
-        yield from self.actors.take(step)
+        yield from self.actors.groups_of_step(step)
 
     def close(self) -> None:
         if self.actors:
-            self.actors.end()
+            self.actors.kill_all()
 
 
 def equal_parts(size: int, count: int) -> list[range]:

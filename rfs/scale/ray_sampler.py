@@ -52,7 +52,7 @@ class SamplerSetup:
     threads: int
 
 
-class Heard(logging.Handler):
+class LogCollector(logging.Handler):
     """Collects log messages: a sampler's console is far away."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class RemoteSampler:
 
     def __init__(self, setup: SamplerSetup) -> None:
         torch.set_num_threads(setup.threads)
-        self.setup, self.heard = setup, Heard()
+        self.setup, self.log_collector = setup, LogCollector()
         self.snapshot: LocalPolicy | None = None
 
     def ready(self) -> None:
@@ -88,7 +88,7 @@ class RemoteSampler:
         groups = self.snapshot.sample(
             chunk.problems, config, chunk.step, chunk.places, judge_of(config)
         )
-        return groups, self.heard.take()
+        return groups, self.log_collector.take()
 
     def load(self, version: int, reference: "ObjectRef") -> None:
         import ray
@@ -116,11 +116,11 @@ def empty_model(setup: SamplerSetup) -> Qwen3Model:
 # --- weights, as they are sent
 
 
-def parameters(model: Qwen3Model, trained: bool) -> dict[str, Tensor]:
+def select_parameters(model: Qwen3Model, trained: bool) -> dict[str, Tensor]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad == trained}
 
 
-def packed(weights: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, object]]:
+def pack(weights: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, object]]:
     """As arrays of bytes: numpy has no bfloat16, and Ray shares arrays within a machine."""
     # Copies: FSDP could not free memory that an array still points to.
     copies = {name: weight.detach().to("cpu", copy=True) for name, weight in weights.items()}

@@ -13,10 +13,10 @@ from types import ModuleType
 from reasoning_from_scratch.errors import UserError
 
 MISSING = "--sampler ray: the extra `ray` is needed: uv run --extra ray rfs train ..."
-REACHING = 5.0  # seconds for a connection to be made
-ANSWERING = 30.0  # seconds for Ray to answer; without an answer, its own client takes minutes
-TRIES = 3  # on a busy machine the parts of a local Ray may not find each other in their 15 s
-SETTINGS = {
+CONNECT_TIMEOUT = 5.0  # seconds for a connection to be made
+ANSWER_TIMEOUT = 30.0  # seconds for Ray to answer; without an answer, its own client takes minutes
+MAX_TRIES = 3  # on a busy machine the parts of a local Ray may not find each other in their 15 s
+RAY_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anyone
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else each sampler reinstalls everything under `uv run`
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a page of warnings on machines without a GPU
@@ -29,13 +29,13 @@ def connect(address: str | None) -> ModuleType:
         raise UserError(MISSING)
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         return sys.modules["ray"]
-    for name, value in SETTINGS.items():
+    for name, value in RAY_VARIABLES.items():
         os.environ.setdefault(name, value)
     if address:
-        ask(address)
+        check_address(address)
     handler = signal.getsignal(signal.SIGTERM)
-    for tries_left in reversed(range(1 if address else TRIES)):
-        error = start(address or "local")
+    for tries_left in reversed(range(1 if address else MAX_TRIES)):
+        error = start_ray(address or "local")
         if error is None:
             break
         if not tries_left:
@@ -46,7 +46,7 @@ def connect(address: str | None) -> ModuleType:
     return sys.modules["ray"]
 
 
-def start(address: str) -> Exception | None:
+def start_ray(address: str) -> Exception | None:
     """Starts or joins Ray; returns the error, if any."""
     import ray
 
@@ -62,38 +62,38 @@ def start(address: str) -> Exception | None:
     return None
 
 
-def ask(address: str) -> None:
+def check_address(address: str) -> None:
     """Raises a UserError unless Ray answers at HOST:PORT."""
     host, _, port = address.rpartition(":")
     if "//" in address or not port.isdigit():
         raise UserError(f"--ray-address {address} is not HOST:PORT, such as 10.0.0.1:6379")
     try:
-        socket.create_connection((host, int(port)), timeout=REACHING).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
     except (OSError, OverflowError) as error:
         raise UserError(
             f"nothing answers at --ray-address {address} ({error}); `ray start --head` "
             "on one machine prints the address"
         ) from None
-    said = health(address)
-    if "AuthToken" in said and "RAY_AUTH_MODE" not in os.environ:
+    problem = health_problem(address)
+    if "AuthToken" in problem and "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"  # the cluster has one; Ray finds it in ~/.ray
-        said = health(address)
-    if "AuthToken" in said:
+        problem = health_problem(address)
+    if "AuthToken" in problem:
         raise UserError(
             f"the Ray at {address} needs another token: copy ~/.ray/auth_token from "
             "its head node to this machine"
         )
-    if said:
-        raise UserError(f"no Ray answers at --ray-address {address}: {said}")
+    if problem:
+        raise UserError(f"no Ray answers at --ray-address {address}: {problem}")
 
 
-def health(address: str) -> str:
-    """What is wrong with the Ray at an address; "" if nothing. Another process asks, because it
-    can be stopped."""
+def health_problem(address: str) -> str:
+    """Why the Ray at an address cannot be used; "" if it can. Checked in another process, which can
+    be stopped after a while."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=ANSWERING)
+        check = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT)
     except subprocess.TimeoutExpired:
-        return f"what listens there gave no answer in {ANSWERING:g} s"
-    lines = asked.stderr.strip().splitlines()
-    return "" if asked.returncode == 0 else (lines or ["it is not healthy"])[-1]
+        return f"what listens there gave no answer in {ANSWER_TIMEOUT:g} s"
+    lines = check.stderr.strip().splitlines()
+    return "" if check.returncode == 0 else (lines or ["it is not healthy"])[-1]

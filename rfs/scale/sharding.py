@@ -36,27 +36,28 @@ from reasoning_from_scratch.rollouts import Rollout
 from rfs.scale.ranks import Ranks
 from rfs.scale.ranks_policy import RanksPolicy
 
-ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # torch 2.6 shards on GPUs only
+CAN_SHARD_ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # torch 2.6 shards on GPUs only
 
 
 def sliced_policy(
     ranks: Ranks,
     model: Qwen3Model,
     optimizer_of: Callable[[Trainable], AdamW] | None,
-    **how,
+    **policy_args,
 ) -> "SlicedPolicy":
     """A policy for a whole model, of which each rank keeps only a slice from now on."""
-    if ranks.device == "cpu" and not ON_CPU:
+    if ranks.device == "cpu" and not CAN_SHARD_ON_CPU:
         raise UserError(f"torch {torch.__version__} shards on GPUs only: install a newer one")
     slices = Slices(ranks, model)
-    return SlicedPolicy(slices, ranks, model, optimizer_of and optimizer_of(slices), **how)
+    return SlicedPolicy(slices, ranks, model, optimizer_of and optimizer_of(slices), **policy_args)
 
 
 class Slices:
     """The slices of one model's weights on this rank. An optimizer sees each as a plain tensor."""
 
     def __init__(self, ranks: Ranks, model: Qwen3Model) -> None:
-        self.unsharded = unfilled(model)  # not managed by FSDP2; it has weights only in full_model
+        # Not managed by FSDP2; it has weights only in `full_model`.
+        self.unsharded = copy_without_weights(model)
         mesh = init_device_mesh(torch.device(ranks.device).type, (ranks.size,))
         precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for block in model.trf_blocks:
@@ -65,7 +66,7 @@ class Slices:
         sharded = fully_shard(model, mesh=mesh, mp_policy=precision)
         register_fsdp_forward_method(model, "hidden_states")
         # FSDP2 sets itself up in its first pass.
-        with torch.no_grad(), ranks.in_touch():
+        with torch.no_grad(), ranks.watching_ranks():
             model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=ranks.device))
             sharded.reshard()
         self.sharded: dict[str, DTensor] = {}  # the model's parameters
@@ -82,8 +83,8 @@ class Slices:
 class SlicedPolicy(RanksPolicy):
     """Several ranks, each with a slice of the weights."""
 
-    def __init__(self, slices: Slices, *given, **named) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, slices: Slices, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
         self.slices = slices
         self.engine.free_memory()  # what sampling keeps is as large as the weights
 
@@ -99,14 +100,14 @@ class SlicedPolicy(RanksPolicy):
         assert logprobs_into is None, "no rank computes all of them: call `logprobs`"
         if not rollouts:
             return []
-        one_process, idle = LocalPolicy.forward_backward, [without_response(rollouts[0])]
-        own = [rollouts[place] for place in self.rollouts_here(rollouts)] or idle
-        count = len(self.split_into_micro_batches(own))
-        most = max(self.ranks.exchange(count))  # asked before any rank begins
-        all_sums = one_process(self, own, config, denominator)
-        while len(all_sums) < most:
-            all_sums += one_process(self, idle, config, denominator)
-        return self.of_all_ranks(all_sums)
+        local_pass, idle_rollouts = LocalPolicy.forward_backward, [without_response(rollouts[0])]
+        rank_rollouts = [rollouts[place] for place in self.rollouts_here(rollouts)] or idle_rollouts
+        # Exchanged before any rank begins.
+        max_passes = max(self.ranks.exchange(len(self.split_into_micro_batches(rank_rollouts))))
+        all_sums = local_pass(self, rank_rollouts, config, denominator)
+        while len(all_sums) < max_passes:
+            all_sums += local_pass(self, idle_rollouts, config, denominator)
+        return self.gather_sums(all_sums)
 
     def discard_failed_call(self) -> None:
         """Leaves it: the run ends, and a pass would wait for ranks that make none."""
@@ -115,7 +116,7 @@ class SlicedPolicy(RanksPolicy):
         """All ranks make their passes together: one alone cannot start over."""
         raise UserError("this GPU's memory has run out: lower --micro-batch-tokens") from None
 
-    def add_up_gradients(self) -> None:
+    def sum_gradients(self) -> None:
         sums: dict[Tensor, Tensor] = {}
         for name, slice_ in self.optimizer.named_parameters:
             # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
@@ -130,7 +131,7 @@ class SlicedPolicy(RanksPolicy):
     def clip_gradient(self, largest: float) -> float:
         squares = [gradient.square().sum() for gradient in self.optimizer.gradients()]
         total = torch.stack(squares).sum()
-        with self.ranks.in_touch():
+        with self.ranks.watching_ranks():
             dist.all_reduce(total)
         norm = math.sqrt(float(total))
         if 0 < largest < norm:
@@ -141,32 +142,32 @@ class SlicedPolicy(RanksPolicy):
     @torch.no_grad()
     def update_ratio(self) -> float | None:
         """Changes and sizes are sums over the slices of all ranks."""
-        own = [torch.stack(pair) for pair in self.optimizer.squared_norms]
+        pairs = [torch.stack(pair) for pair in self.optimizer.squared_norms]
         # With LoRA's few rows a rank may have none of any matrix; it takes part nonetheless.
-        total = torch.stack([torch.zeros(2, device=self.ranks.device), *own]).sum(0)
-        with self.ranks.in_touch():
+        total = torch.stack([torch.zeros(2, device=self.ranks.device), *pairs]).sum(0)
+        with self.ranks.watching_ranks():
             dist.all_reduce(total)
         changed, size = total.tolist()
         return math.sqrt(changed / size) if size else None
 
-    # -- the whole weights, for a while
+    # -- all weights on every rank, for sampling
 
     @contextmanager
     def full_model(self) -> Iterator[Qwen3Model]:
-        """FSDP2 gathers the weights and frees them again; in between the plain model has them."""
-        plain = self.slices.unsharded
-        parts = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
-        with self.ranks.in_touch():
-            for part in parts:
-                part.unshard()
+        """FSDP2 gathers the weights and frees them again; in between, `unsharded` has them."""
+        full = self.slices.unsharded
+        fsdp_modules = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
+        with self.ranks.watching_ranks():
+            for module in fsdp_modules:
+                module.unshard()
         for name, weight in self.model.named_parameters(remove_duplicate=False):
             owner, _, kind = name.rpartition(".")
-            setattr(plain.get_submodule(owner), kind, weight)  # the same memory, no copy
+            setattr(full.get_submodule(owner), kind, weight)  # the same memory, no copy
         try:
-            yield plain
+            yield full
         finally:
-            for part in parts:
-                part.reshard()
+            for module in fsdp_modules:
+                module.reshard()
 
     # -- saving and resuming
 
@@ -175,47 +176,47 @@ class SlicedPolicy(RanksPolicy):
         model, slices = self.model, self.model.state_dict()
         if model.cfg.get("tie_embeddings", False):
             del slices["out_head.weight"]  # the same weights under a second name
-        state = {name: self.gathered(tensor) for name, tensor in slices.items()}
+        state = {name: self.gather(tensor) for name, tensor in slices.items()}
         if not self.ranks.writes:
             return None
-        plain = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
-        whole = build_model(model.cfg, plain, "the gathered model")
+        weights = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
+        full = build_model(model.cfg, weights, "the gathered model")
         if layers := lora_layers(model):
             first = next(iter(layers.values()))
-            add_lora(whole, first.rank, first.alpha)
-            load_lora(whole, state)
-        return whole
+            add_lora(full, first.rank, first.alpha)
+            load_lora(full, state)
+        return full
 
     def optimizer_state(self) -> dict[str, Tensor]:
         state = {}
         for name, slice_ in self.optimizer.state.items():
-            like = self.slices.sharded[name.rpartition(".")[0]]
-            spread = DTensor.from_local(
+            weight = self.slices.sharded[name.rpartition(".")[0]]
+            sharded = DTensor.from_local(
                 slice_,
-                like.device_mesh,
-                like.placements,
+                weight.device_mesh,
+                weight.placements,
                 run_check=False,
-                shape=like.shape,
-                stride=like.stride(),
+                shape=weight.shape,
+                stride=weight.stride(),
             )
-            state[name] = self.gathered(spread)
+            state[name] = self.gather(sharded)
         return state if self.ranks.writes else {}
 
-    def gathered(self, tensor: DTensor) -> Tensor | None:
-        with self.ranks.in_touch():
-            whole = tensor.full_tensor().detach()
-        return whole.cpu() if self.ranks.writes else None
+    def gather(self, tensor: DTensor) -> Tensor | None:
+        with self.ranks.watching_ranks():
+            full = tensor.full_tensor().detach()
+        return full.cpu() if self.ranks.writes else None
 
     @torch.no_grad()
     def load_optimizer(self, state: dict[str, Tensor], updates: int) -> None:
         self.optimizer.updates = updates
         for name, slice_ in self.optimizer.state.items():
             shape = self.slices.sharded[name.rpartition(".")[0]].shape
-            whole = torch.empty(shape, dtype=slice_.dtype, device=slice_.device)
+            full = torch.empty(shape, dtype=slice_.dtype, device=slice_.device)
             if self.ranks.writes:
-                whole.copy_(state[name])
-            self.ranks.same_as_first({name: whole})
-            slices = whole.chunk(self.ranks.size)
+                full.copy_(state[name])
+            self.ranks.copy_from_first({name: full})
+            slices = full.chunk(self.ranks.size)
             if self.ranks.rank < len(slices):
                 slice_.copy_(slices[self.ranks.rank])
 
@@ -227,7 +228,7 @@ def without_response(rollout: Rollout) -> Rollout:
     return replace(rollout, response_ids=[], logprobs=[], forced=[], kept=None, **empty)
 
 
-def unfilled(model: Qwen3Model) -> Qwen3Model:
+def copy_without_weights(model: Qwen3Model) -> Qwen3Model:
     """A copy without weights, which takes no memory: its parameters are on the meta device."""
     empty = {
         id(weight): nn.Parameter(torch.empty_like(weight, device="meta"), weight.requires_grad)

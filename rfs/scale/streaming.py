@@ -62,27 +62,27 @@ def gradient_on_arrival(
 ) -> tuple[list[Group], list[Rollout], list[LossSums]]:
     """All groups of a step; of the first update the rollouts that have a gradient, which is
     computed as they come, and its sums."""
-    streamed = config.problems_per_step // config.num_substeps  # groups of the first update
+    num_streamed = config.problems_per_step // config.num_substeps  # groups of the first update
     groups: list[Group] = []
-    held: list[Group] = []  # whose rewards are all equal, until another group is live
-    live = False  # whether one is
+    pending: list[Group] = []  # whose rewards are all equal, until another group is live
+    any_live = False  # whether one is
     rollouts: list[Rollout] = []
     sums: list[LossSums] = []
-    for part in in_parts(arriving, streamed // config.num_minibatches):
+    for part in in_parts(arriving, num_streamed // config.num_minibatches):
         groups += part
-        if len(groups) > streamed:
+        if len(groups) > num_streamed:
             continue
         chosen = select_training_groups(part, config)
         set_advantages(chosen, config)
-        held += chosen
-        live = live or any(group.live for group in chosen)
-        if not live and config.kl == "none":
+        pending += chosen
+        any_live = any_live or any(group.live for group in chosen)
+        if not any_live and config.kl == "none":
             continue
-        ready, held = held, []
-        of_part, _ = prepare_update(policy, reference, ready, config, live)
+        ready, pending = pending, []
+        part_rollouts, _ = prepare_update(policy, reference, ready, config, any_live)
         # The divisor of their sum (tokens, perhaps) is known only once all groups are here.
-        sums += policy.forward_backward(of_part, config, denominator=1.0)
-        rollouts += of_part
+        sums += policy.forward_backward(part_rollouts, config, denominator=1.0)
+        rollouts += part_rollouts
     return groups, rollouts, sums
 
 
@@ -97,11 +97,11 @@ def rest_of_step(
 ) -> StepMetrics:
     """The rest of trainer.train_step after the first gradient, which lacks its denominator."""
     record = StepRecord(lr)
-    share, *others = substep_groups(groups, config.num_substeps)
-    updates = [(rollouts, loss_denominator(share, config))]
-    for share in others:
-        set_advantages(share, config)
-        updates.append(prepare_update(policy, reference, share, config))
+    update_groups, *later_groups = substep_groups(groups, config.num_substeps)
+    updates = [(rollouts, loss_denominator(update_groups, config))]
+    for update_groups in later_groups:
+        set_advantages(update_groups, config)
+        updates.append(prepare_update(policy, reference, update_groups, config))
     if sums:
         _, denominator = updates[0]
         record.add(divided(sums, denominator), policy.optim_step(lr, config.grad_clip, denominator))

@@ -23,11 +23,11 @@ from rfs.config import Run, RunConfig, to_json
 from rfs.scale.ranks import Ranks
 from rfs.scale.ranks_policy import RanksPolicy
 
-NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-JOINING = timedelta(minutes=2)  # for all ranks to come up
+REQUIRED_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+JOIN_TIMEOUT = timedelta(minutes=2)  # for all ranks to come up
 # A rank that died is noticed immediately, by its closed connection. This is for one that hangs, and
 # must be longer than any rank ever samples, evaluates or saves while the others wait for it.
-WAITING = timedelta(hours=1)
+COLLECTIVE_TIMEOUT = timedelta(hours=1)
 
 
 def join_ranks(config: RunConfig) -> Ranks:
@@ -38,26 +38,28 @@ def join_ranks(config: RunConfig) -> Ranks:
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     if size == "1":
         return Ranks(device=config.device, restarted=restarted)
-    missing = [name for name in NEEDED if name not in os.environ]
+    missing = [name for name in REQUIRED_VARIABLES if name not in os.environ]
     if missing:
         raise UserError(
             f"WORLD_SIZE is {size}, but {' and '.join(missing)} is not set: start the "
             f"ranks with torchrun --nproc_per_node={size}"
         )
-    check_several(config)
+    check_multi_rank_options(config)
     device = rank_device(config.device, int(os.environ["LOCAL_RANK"]))
     # The count of restarts shows one only on the machine where a rank died; rank 0 knows of all.
-    restarted = join(device) or restarted
-    objects = dist.new_group(backend="gloo", timeout=WAITING) if "cuda" in device else None
+    restarted = meet_ranks(device) or restarted
+    objects = (
+        dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT) if "cuda" in device else None
+    )
     # torch's type allows for processes outside of the new group; all of them are in it.
     group = cast("dist.ProcessGroup | None", objects)
     ranks = Ranks(dist.get_rank(), dist.get_world_size(), device, group, restarted)
-    check_alike(config, ranks)
+    check_equal_options(config, ranks)
     return ranks
 
 
-def check_several(config: RunConfig) -> None:
-    """What one process can do and several cannot."""
+def check_multi_rank_options(config: RunConfig) -> None:
+    """Refuses options that work in one process but not in several."""
     if config.sampler == "ray" and config.num_minibatches > 1:
         raise UserError(
             "--num-minibatches trains on what has arrived, and with --sampler ray "
@@ -75,15 +77,15 @@ def policy_of_ranks(
     shard: str,
     model: Qwen3Model,
     optimizer_of: Callable[[Trainable], AdamW] | None,
-    **how,
+    **policy_args,
 ) -> LocalPolicy:
     """The policy of several ranks: each has all weights, or a slice of each of them. Without an
     optimizer it cannot be trained; `how` are LocalPolicy's other arguments."""
     if shard == "none":
-        return RanksPolicy(ranks, model, optimizer_of and optimizer_of(model), **how)
+        return RanksPolicy(ranks, model, optimizer_of and optimizer_of(model), **policy_args)
     from rfs.scale import sharding  # late: FSDP2 takes a while to load
 
-    return sharding.sliced_policy(ranks, model, optimizer_of, **how)
+    return sharding.sliced_policy(ranks, model, optimizer_of, **policy_args)
 
 
 def rank_device(name: str, local_rank: int) -> str:
@@ -106,56 +108,58 @@ def rank_device(name: str, local_rank: int) -> str:
 
 
 @cache
-def join(device: str) -> bool:
+def meet_ranks(device: str) -> bool:
     """Meet the other ranks at torchrun's address, once per process. On rank 0, return whether ranks
     of this torchrun had met there before: then this is a restart."""
-    place = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
+    address = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
     backend = "nccl" if "cuda" in device else "gloo"
     try:
-        store, rank, size = next(rendezvous("env://", timeout=JOINING))
+        store, rank, size = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
         met_before = rank == 0 and store.check(["rank 0"])
-        store = meeting_place(store, rank, size)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=WAITING)
+        store = fresh_store(store, rank, size)
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_TIMEOUT
+        )
     except (RuntimeError, ValueError) as error:
         if "EADDRINUSE" in str(error):
             raise UserError(
-                f"the port of {place} is in use, perhaps by another job on this "
+                f"the port of {address} is in use, perhaps by another job on this "
                 "machine; choose another --master-port"
             ) from None
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"the {os.environ['WORLD_SIZE']} ranks did not meet at {place} within "
-            f"{JOINING.seconds} s: {reason}"
+            f"the {os.environ['WORLD_SIZE']} ranks did not meet at {address} within "
+            f"{JOIN_TIMEOUT.seconds} s: {reason}"
         ) from None
-    atexit.register(leave)
+    atexit.register(destroy_group)
     return met_before
 
 
-def meeting_place(store: dist.Store, rank: int, size: int) -> dist.Store:
+def fresh_store(store: dist.Store, rank: int, size: int) -> dist.Store:
     """A part of torchrun's store that no rank has written in before this start.
 
     torchrun keeps its store when it restarts the ranks. The first rank to arrive would find a dead
     rank's address there, and try it until `WAITING` is over. So rank 0 takes a new name at every
     start and answers all who call it by that name; under a dead rank's name, nobody answers.
     """
-    own = uuid4().hex
+    name = uuid4().hex
     if rank == 0:
-        store.set("rank 0", own)
+        store.set("rank 0", name)
         for other in range(1, size):
-            caller = store.get(f"{own} is called by {other}").decode()
-            store.set(f"{own} answers {caller}", "")
-        return dist.PrefixStore(own, store)
-    until = time.monotonic() + JOINING.total_seconds()
-    while time.monotonic() < until:
+            caller = store.get(f"{name} is called by {other}").decode()
+            store.set(f"{name} answers {caller}", "")
+        return dist.PrefixStore(name, store)
+    deadline = time.monotonic() + JOIN_TIMEOUT.total_seconds()
+    while time.monotonic() < deadline:
         first = store.get("rank 0").decode()
-        store.set(f"{first} is called by {rank}", own)
-        if store.check([f"{first} answers {own}"]):
+        store.set(f"{first} is called by {rank}", name)
+        if store.check([f"{first} answers {name}"]):
             return dist.PrefixStore(first, store)
         time.sleep(0.05)
     raise RuntimeError("rank 0 has not answered")
 
 
-def leave() -> None:
+def destroy_group() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -176,20 +180,24 @@ def end_rank(code: int) -> None:
     os._exit(code)
 
 
-def check_alike(config: RunConfig, ranks: Ranks) -> None:
+def check_equal_options(config: RunConfig, ranks: Ranks) -> None:
     """If the ranks' configurations differ, one line on each rank says how. The run folder is rank
     0's, whatever the others call it."""
-    every = ranks.exchange(to_json(config))
-    for rank, other in enumerate(every):
+    configs = ranks.exchange(to_json(config))
+    for rank, rank_config in enumerate(configs):
         different = [
-            name for name, value in every[0].items() if other[name] != value and name != "log_path"
+            name
+            for name, value in configs[0].items()
+            if rank_config[name] != value and name != "log_path"
         ]
         if different:
-            told = "; ".join(
-                f"{name} is {other[name]!r} there and {every[0][name]!r} on rank 0"
+            differences = "; ".join(
+                f"{name} is {rank_config[name]!r} there and {configs[0][name]!r} on rank 0"
                 for name in different[:3]
             )
-            raise UserError(f"rank {rank} was started with other options than rank 0: {told}")
+            raise UserError(
+                f"rank {rank} was started with other options than rank 0: {differences}"
+            )
 
 
 # -- torchrun --max-restarts

@@ -1,16 +1,16 @@
 """How answers are written: whole, or piece by piece as they are drawn; a class for each call.
 
-Choice    a completion: text
-Message   a conversation's next message: thought, words, calls of tools
-Tokens    tokens, whole only
+TextChoice     a completion: text
+ChatChoice     a conversation's next message: thought, content, tool calls
+TokensChoice   tokens, whole only
 """
 
 from collections.abc import Sequence
 
 from reasoning_from_scratch.sampling import Rollout
-from rfs.serve.asked import Asked
+from rfs.serve.answer_parts import GrowingAnswer, close_call, extract_tool_calls, split_thought
 from rfs.serve.messages import Likely
-from rfs.serve.said import Growing, thought_and_answer, tool_calls, with_call_ended
+from rfs.serve.openai_call import SamplingCall
 from rfs.serve.worker import Stops
 
 # A token, its log-probability, and the most likely tokens in its place.
@@ -22,47 +22,47 @@ def newest(rollout: Rollout) -> Token:
     return rollout.response_ids[-1], rollout.logprobs[-1], likely
 
 
-class Choice:
+class TextChoice:
     """A completion. As it grows: a character may take several tokens, and text that might begin a
     stop text is held back. Log-probabilities go with the next piece of text."""
 
     prefix, whole_name, piece_name = "cmpl", "text_completion", "text_completion"
     opening: dict | None = None  # the first piece, before anything is drawn
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked, self.tokenizer, self.stops = asked, asked.base.tokenizer, asked.stops
-        self.waits = max([len(text) - 1 for text in self.stops.texts], default=0)
+    def __init__(self, call: SamplingCall) -> None:
+        self.call, self.tokenizer, self.stops = call, call.base.tokenizer, call.stops
+        self.held_back = max([len(text) - 1 for text in self.stops.texts], default=0)
         self.ids: list[int] = []
-        self.start = self.known = 0  # of the tokens: from `start` on they are decoded together
+        self.start = self.decoded_to = 0  # of the tokens: from `start` on they are decoded together
         self.text, self.sent = "", 0
         self.unsent: list[Token] = []  # whose log-probabilities have not been sent
         self.length = 0  # characters of the tokens whose log-probabilities have been sent
 
     @classmethod
-    def head(cls, asked: Asked, name: str) -> dict:
+    def head(cls, call: SamplingCall, name: str) -> dict:
         """What stands before the choices, in an answer and in each piece of a stream."""
-        about = {"id": f"{cls.prefix}-{asked.id}", "object": name, "created": asked.created}
-        return about | {"model": asked.body.model}
+        head = {"id": f"{cls.prefix}-{call.id}", "object": name, "created": call.created}
+        return head | {"model": call.body.model}
 
     # -- whole
 
     def whole(self, rollout: Rollout, scores: tuple[list, Likely] | None) -> dict:
         """`scores`: how likely the prompt's tokens are, and what was most likely in their places,
         if the call wants to know."""
-        text, reason = text_of(self.asked, rollout)
+        text, reason = text_of(self.call, rollout)
         ids, logprobs = rollout.response_ids, rollout.logprobs
         likely: Likely = rollout.likely
-        if self.asked.prompts.echoed:
+        if self.call.prompts.echoed:
             text = self.tokenizer.decode(rollout.prompt_ids) + text
         if scores:
             ids = [*rollout.prompt_ids, *ids]
             logprobs, likely = [*scores[0], *logprobs], [*scores[1], *likely]
-        about = self.logprobs(ids, logprobs, likely)
-        return {"text": text, "logprobs": about, "finish_reason": reason}
+        answer_logprobs = self.logprobs(ids, logprobs, likely)
+        return {"text": text, "logprobs": answer_logprobs, "finish_reason": reason}
 
     # -- piece by piece
 
-    def hear(self, token: Token) -> dict | None:
+    def add_token(self, token: Token) -> dict | None:
         """The next piece, if the newest token completes one."""
         self.unsent.append(token)
         text = self.read(token[0])
@@ -72,27 +72,29 @@ class Choice:
         if token in self.stops.ids:
             return ""
         self.ids.append(token)
-        before = self.tokenizer.decode(self.ids[self.start : self.known])
+        before = self.tokenizer.decode(self.ids[self.start : self.decoded_to])
         whole = self.tokenizer.decode(self.ids[self.start :])
         if not whole.endswith("\ufffd"):
             self.text += whole[len(before) :]
-            self.start, self.known = self.known, len(self.ids)
-        return self.up_to(min(len(self.text) - self.waits, end_of(self.text, self.stops)))
+            self.start, self.decoded_to = self.decoded_to, len(self.ids)
+        return self.text_up_to(
+            min(len(self.text) - self.held_back, end_of_answer(self.text, self.stops))
+        )
 
-    def up_to(self, end: int) -> str:
+    def text_up_to(self, end: int) -> str:
         """The text up to `end` that has not been sent."""
         before, self.sent = self.sent, max(self.sent, end)
         return self.text[before : self.sent]
 
     def rest(self, rollout: Rollout) -> list[tuple[dict, str | None]]:
         """What has not been sent, and why the answer ended."""
-        whole, reason = text_of(self.asked, rollout)
+        whole, reason = text_of(self.call, rollout)
         return [(self.piece(whole[self.sent :]), reason)]
 
     def piece(self, text: str) -> dict:
-        return {"text": text, "logprobs": self.new_logprobs()}
+        return {"text": text, "logprobs": self.unsent_logprobs()}
 
-    def new_logprobs(self) -> dict | None:
+    def unsent_logprobs(self) -> dict | None:
         """Of the tokens since the last piece."""
         unsent, self.unsent = self.unsent, []
         return self.logprobs(
@@ -105,12 +107,12 @@ class Choice:
 
     def logprobs(self, ids: list[int], logprobs: list, likely: Likely) -> dict | None:
         """As the call wants them, if it does."""
-        if self.asked.body.likely is None:
+        if self.call.body.num_likely is None:
             return None
         return self.as_logprobs(ids, logprobs, likely or [[]] * len(ids))
 
     def as_logprobs(self, ids: list[int], logprobs: list, likely: Likely) -> dict:
-        tokens, offsets = self.asked.texts.texts_of(ids), list[int]()
+        tokens, offsets = self.call.texts.texts_of(ids), list[int]()
         for text in tokens:
             offsets.append(self.length)
             self.length += len(text)
@@ -130,52 +132,52 @@ class Choice:
     ) -> dict[str, float]:
         """The most likely tokens, and the sampled one even if it is none of them. Several tokens
         may have the same text, such as parts of a character: the likeliest has it."""
-        found: dict[str, float] = {}
-        for other, value in others[: self.asked.body.likely]:
-            found.setdefault(text if other == token else self.asked.texts.text_of(other), value)
-        found.setdefault(text, logprob)
-        return found
+        logprobs: dict[str, float] = {}
+        for other, value in others[: self.call.body.num_likely]:
+            logprobs.setdefault(text if other == token else self.call.texts.text_of(other), value)
+        logprobs.setdefault(text, logprob)
+        return logprobs
 
 
-class Message(Choice):
+class ChatChoice(TextChoice):
     """A message: its thought, what it says, and which tools it calls."""
 
     prefix, whole_name, piece_name = "chatcmpl", "chat.completion", "chat.completion.chunk"
     opening = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
 
-    def __init__(self, asked: Asked) -> None:
-        super().__init__(asked)
-        self.said = Growing(asked.prompts.thinking)
+    def __init__(self, call: SamplingCall) -> None:
+        super().__init__(call)
+        self.growing = GrowingAnswer(call.prompts.in_thought)
 
     def whole(self, rollout: Rollout, scores: tuple[list, Likely] | None) -> dict:
-        message, reason = as_message(self.asked, *text_of(self.asked, rollout))
-        about = self.logprobs(rollout.response_ids, rollout.logprobs, rollout.likely)
-        return {"message": message, "logprobs": about, "finish_reason": reason}
+        message, reason = as_message(self.call, *text_of(self.call, rollout))
+        answer_logprobs = self.logprobs(rollout.response_ids, rollout.logprobs, rollout.likely)
+        return {"message": message, "logprobs": answer_logprobs, "finish_reason": reason}
 
     def read(self, token: int) -> str:
         text = super().read(token)
         # With tools, only the end of the answer shows whether it is a call.
-        return "" if self.asked.prompts.most_calls else text
+        return "" if self.call.prompts.max_tool_calls else text
 
-    def piece(self, text: str, whole: bool = False) -> dict | None:
-        delta = self.said.add(text, whole)
-        return {"delta": delta, "logprobs": self.new_logprobs()} if delta or whole else None
+    def piece(self, text: str, complete: bool = False) -> dict | None:
+        delta = self.growing.add(text, complete)
+        return {"delta": delta, "logprobs": self.unsent_logprobs()} if delta or complete else None
 
     def rest(self, rollout: Rollout) -> list[tuple[dict, str | None]]:
-        whole, reason = text_of(self.asked, rollout)
-        if not self.asked.prompts.most_calls:
-            return [(self.piece(whole[self.sent :], whole=True), reason)]
-        message, reason = as_message(self.asked, whole, reason)
+        text, reason = text_of(self.call, rollout)
+        if not self.call.prompts.max_tool_calls:
+            return [(self.piece(text[self.sent :], complete=True), reason)]
+        message, reason = as_message(self.call, text, reason)
         calls = [call | {"index": i} for i, call in enumerate(message.get("tool_calls", []))]
         delta = {"content": message["content"]} | ({"tool_calls": calls} if calls else {})
         if "reasoning_content" in message:
             delta["reasoning_content"] = message["reasoning_content"]
         last: dict = {"delta": {}, "logprobs": None}
-        return [({"delta": delta, "logprobs": self.new_logprobs()}, None), (last, reason)]
+        return [({"delta": delta, "logprobs": self.unsent_logprobs()}, None), (last, reason)]
 
     def as_logprobs(self, ids: list[int], logprobs: list, likely: Likely) -> dict:
         def one(token: int, logprob: float) -> dict:
-            text = self.asked.texts.text_of(token)
+            text = self.call.texts.text_of(token)
             return {"token": text, "logprob": logprob, "bytes": list(text.encode(errors="replace"))}
 
         content = [
@@ -185,10 +187,10 @@ class Message(Choice):
         return {"content": content, "refusal": None}
 
 
-class Tokens(Choice):
+class TokensChoice(TextChoice):
     @classmethod
-    def head(cls, asked: Asked, name: str) -> dict:
-        return {"request_id": asked.id, "model": asked.body.model, "prompt_logprobs": None}
+    def head(cls, call: SamplingCall, name: str) -> dict:
+        return {"request_id": call.id, "model": call.body.model, "prompt_logprobs": None}
 
     def whole(self, rollout: Rollout, scores: tuple[list, Likely] | None) -> dict:
         def one(token: int, logprob: float) -> dict:
@@ -205,38 +207,40 @@ class Tokens(Choice):
         return answer | {"finish_reason": rollout.stop_reason}
 
 
-def end_of(text: str, stops: Stops) -> int:
+def end_of_answer(text: str, stops: Stops) -> int:
     """Where the first stop text begins, else the end of the text."""
     places = [text.find(stop) for stop in stops.texts]
     return min([place for place in places if place >= 0], default=len(text))
 
 
-def text_of(asked: Asked, rollout: Rollout) -> tuple[str, str]:
+def text_of(call: SamplingCall, rollout: Rollout) -> tuple[str, str]:
     """The answer without what ended it, and why it ended."""
-    stops, ids = asked.stops, rollout.response_ids
+    stops, ids = call.stops, rollout.response_ids
     if ids and ids[-1] in stops.ids:
         ids = ids[:-1]
-    text = asked.base.tokenizer.decode(ids)
-    return asked.prompts.begun + text[: end_of(text, stops)], rollout.stop_reason
+    text = call.base.tokenizer.decode(ids)
+    return call.prompts.answer_start + text[: end_of_answer(text, stops)], rollout.stop_reason
 
 
-def as_message(asked: Asked, text: str, reason: str) -> tuple[dict, str]:
+def as_message(call: SamplingCall, text: str, reason: str) -> tuple[dict, str]:
     """What the assistant thinks and says, and which tools it calls."""
-    thought, answer = thought_and_answer(text, asked.prompts.thinking)
+    thought, answer = split_thought(text, call.prompts.in_thought)
     message: dict = {"role": "assistant", "content": answer, "refusal": None}
     if thought:
         message["reasoning_content"] = thought
     calls: list[dict] = []
-    if asked.prompts.most_calls:
-        calls, rest = tool_calls(with_call_ended(answer) if asked.prompts.begun else answer)
+    if call.prompts.max_tool_calls:
+        calls, rest = extract_tool_calls(
+            close_call(answer) if call.prompts.answer_start else answer
+        )
     if calls:
         message["content"] = rest.strip() or None
-        message["tool_calls"] = calls[: asked.prompts.most_calls]
+        message["tool_calls"] = calls[: call.prompts.max_tool_calls]
         reason = "tool_calls"
     return message, reason
 
 
-def usage(asked: Asked, rollouts: Sequence[Rollout]) -> dict:
-    read = sum(map(len, asked.prompts.ids))
+def usage(call: SamplingCall, rollouts: Sequence[Rollout]) -> dict:
+    read = sum(map(len, call.prompts.ids))
     written = sum(len(rollout.response_ids) for rollout in rollouts)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}

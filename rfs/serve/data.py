@@ -31,31 +31,31 @@ from reasoning_from_scratch.sampling import Rollout
 from rfs.serve.messages import Datum
 
 # What a datum has for each loss, besides target_tokens; and the settings of loss_fn_config.
-INPUTS = {
+LOSS_INPUTS = {
     "cross_entropy": ("weights",),
     "importance_sampling": ("logprobs", "advantages"),
     "ppo": ("logprobs", "advantages"),
     "cispo": ("logprobs", "advantages"),
     "dro": ("logprobs", "advantages"),
 }
-NAMES = {
+SETTING_NAMES = {
     "clip_low": "clip_low_threshold",
     "clip_high": "clip_high_threshold",
     "dro_beta": "beta",
 }
-SETTINGS: dict[str, dict[str, float]] = {
-    loss: {NAMES[field]: float(value) for field, value in changes.items()}
+DEFAULT_SETTINGS: dict[str, dict[str, float]] = {
+    loss: {SETTING_NAMES[field]: float(value) for field, value in changes.items()}
     for loss, changes in LOSS_FNS.items()
 }
 # `rfs serve --stability importance` computes this loss where a program asks for stable_reinforce.
-STAND_IN = "importance_sampling"
-STANDS_IN = f"computed as {STAND_IN} (--stability importance)"
+STAND_IN_LOSS = "importance_sampling"
+STAND_IN_NOTE = f"computed as {STAND_IN_LOSS} (--stability importance)"
 NO_STABLE_REINFORCE = (
     "stable_reinforce needs records that only Tinker's own samplers make: set "
-    f"loss_fn={STAND_IN} in your program, or start rfs serve with --stability importance, which "
-    f"computes {STAND_IN} in its place"
+    f"loss_fn={STAND_IN_LOSS} in your program, or start rfs serve with --stability importance, "
+    f"which computes {STAND_IN_LOSS} in its place"
 )
-NOT_HERE = {
+UNSUPPORTED_LOSSES = {
     "gspo": "Tinker does not document how it is summed",
     "custom": "your loss runs in the client: call forward_backward_custom",
 }
@@ -65,16 +65,16 @@ def loss_of(name: str, config: Mapping[str, float | str]) -> Loss:
     """The loss that Tinker calls by that name."""
     if name == "stable_reinforce":
         raise UserError(NO_STABLE_REINFORCE)
-    if name not in INPUTS:
-        why = f" ({NOT_HERE[name]})" if name in NOT_HERE else ""
-        raise UserError(f"there is no loss {name!r} here{why}; use one of {', '.join(INPUTS)}")
-    known = SETTINGS.get(name, {})
+    if name not in LOSS_INPUTS:
+        why = f" ({UNSUPPORTED_LOSSES[name]})" if name in UNSUPPORTED_LOSSES else ""
+        raise UserError(f"there is no loss {name!r} here{why}; use one of {', '.join(LOSS_INPUTS)}")
+    defaults = DEFAULT_SETTINGS.get(name, {})
     for key, value in config.items():
-        if key not in known or not isinstance(value, (int, float)) or not np.isfinite(value):
-            expected = ", ".join(known) or "none"
+        if key not in defaults or not isinstance(value, (int, float)) or not np.isfinite(value):
+            expected = ", ".join(defaults) or "none"
             raise UserError(f"loss_fn_config {key}={value!r}: {name} takes these: {expected}")
-    settings = known | {key: float(value) for key, value in config.items()}
-    low, high = (settings.get(NAMES[clip], 1.0) for clip in ("clip_low", "clip_high"))
+    settings = defaults | {key: float(value) for key, value in config.items()}
+    low, high = (settings.get(SETTING_NAMES[clip], 1.0) for clip in ("clip_low", "clip_high"))
     if not 0 <= low <= high or settings.get("beta", 0.0) < 0:
         raise UserError(
             f"loss_fn_config {settings}: expected 0 <= clip_low_threshold <= clip_high_threshold, "
@@ -82,11 +82,11 @@ def loss_of(name: str, config: Mapping[str, float | str]) -> Loss:
         )
     if name in ("cross_entropy", "importance_sampling"):
         return Loss(objective=name, aggregate="sum")
-    return Loss(objective=AgainstSampler(name, **settings), aggregate="sum")  # type: ignore[arg-type]
+    return Loss(objective=SamplerRatioLoss(name, **settings), aggregate="sum")  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class AgainstSampler:
+class SamplerRatioLoss:
     """An objective of losses.py whose ratio is p / p_sampler."""
 
     name: str
@@ -105,10 +105,10 @@ class AgainstSampler:
         """Values (B, T), to be maximized."""
         if self.name == "dro":
             return losses.dro(logprobs, old_logprobs, advantages, self.beta)
-        ratio, clips = (logprobs - old_logprobs).exp(), self.clip_low_threshold
+        ratio, clip_low = (logprobs - old_logprobs).exp(), self.clip_low_threshold
         if self.name == "ppo":
-            return losses.ppo(ratio, advantages, clips, self.clip_high_threshold)
-        return losses.cispo(logprobs, ratio, advantages, clips, self.clip_high_threshold)
+            return losses.ppo(ratio, advantages, clip_low, self.clip_high_threshold)
+        return losses.cispo(logprobs, ratio, advantages, clip_low, self.clip_high_threshold)
 
 
 def rollouts_of(
@@ -116,22 +116,22 @@ def rollouts_of(
 ) -> list[list[Rollout]]:
     """For each datum, as many rollouts as it has targets at a position, mostly one."""
     return [
-        rollouts_of_one(datum, f"datum {number}", loss, vocabulary, context)
+        rollouts_of_datum(datum, f"datum {number}", loss, vocabulary, context)
         for number, datum in enumerate(data)
     ]
 
 
-def rollouts_of_one(
+def rollouts_of_datum(
     datum: Datum, name: str, loss: str, vocabulary: int, context: int
 ) -> list[Rollout]:
-    tokens, wanted = datum.tokens, ("target_tokens", *INPUTS[loss])
+    tokens, required = datum.tokens, ("target_tokens", *LOSS_INPUTS[loss])
     check_tokens(tokens, name, vocabulary, context)
     inputs = {key: array for key, array in datum.inputs.items() if key != "mask"}
     if loss == "cross_entropy" and "target_tokens" in inputs:
         inputs.setdefault("weights", np.ones(inputs["target_tokens"].shape, np.float32))
-    if set(inputs) != set(wanted):
-        given = ", ".join(sorted(inputs)) or "nothing"
-        raise UserError(f"{name}: {loss} needs {', '.join(wanted)}, but got {given}")
+    if set(inputs) != set(required):
+        sent = ", ".join(sorted(inputs)) or "nothing"
+        raise UserError(f"{name}: {loss} needs {', '.join(required)}, but got {sent}")
     shapes = {key: array.shape for key, array in inputs.items()}
     targets = inputs["target_tokens"]
     if len(set(shapes.values())) > 1 or targets.ndim not in (1, 2) or len(targets) != len(tokens):
@@ -147,11 +147,11 @@ def rollouts_of_one(
         {key: as_column(array, column) for key, array in inputs.items()}
         for column in range(targets.shape[1] if targets.ndim == 2 else 1)
     ]
-    if not all(torch.isfinite(v).all() for column in columns for v in column.values()):
+    if not all(torch.isfinite(values).all() for column in columns for values in column.values()):
         raise UserError(f"{name} has numbers that are not finite")
     # Positions without effect on the loss, mostly the prompt, are not computed: they get 0.
-    idle = [
-        [] if loss == "cross_entropy" else places_without(column, INPUTS[loss])
+    ignored_positions = [
+        [] if loss == "cross_entropy" else zero_positions(column, LOSS_INPUTS[loss])
         for column in columns
     ]
     return [
@@ -161,13 +161,13 @@ def rollouts_of_one(
             logprobs=column["logprobs"].tolist() if "logprobs" in column else [0.0] * len(tokens),
             token_advantages=column.get("advantages", column.get("weights")),
             targets=column["target_tokens"],
-            forced=places,
+            forced=positions,
         )
-        for column, places in zip(columns, idle, strict=True)
+        for column, positions in zip(columns, ignored_positions, strict=True)
     ]
 
 
-def places_without(column: Mapping[str, Tensor], names: Sequence[str]) -> list[int]:
+def zero_positions(column: Mapping[str, Tensor], names: Sequence[str]) -> list[int]:
     """The positions where all of these are 0."""
     values = torch.stack([column[name] for name in names])
     return (values == 0).all(0).nonzero()[:, 0].tolist()
@@ -188,7 +188,7 @@ def check_tokens(tokens: Sequence[int], name: str, vocabulary: int, context: int
         raise UserError(f"{name} has a token outside of the model's vocabulary of {vocabulary}")
 
 
-def encoded(text: str, name: str, tokenizer, context: int, begins: bool = False) -> list[int]:
+def encode_text(text: str, name: str, tokenizer, context: int, begins: bool = False) -> list[int]:
     """The tokens of a text, unless it is so long that the model could not read it: finding the
     tokens of a few million characters takes seconds."""
     if len(text) > context * tokenizer.longest_token:
@@ -196,8 +196,8 @@ def encoded(text: str, name: str, tokenizer, context: int, begins: bool = False)
     return tokenizer.encode(text, chat_wrapped=False, begins=begins)
 
 
-def as_output(found: Sequence[Tensor], datum: Datum) -> np.ndarray:
+def logprobs_as_sent(target_logprobs: Sequence[Tensor], datum: Datum) -> np.ndarray:
     """The log-probabilities of a datum's targets, in their shape."""
     if datum.inputs["target_tokens"].ndim == 1:
-        return found[0].float().numpy()
-    return torch.stack(list(found), dim=1).float().numpy()
+        return target_logprobs[0].float().numpy()
+    return torch.stack(list(target_logprobs), dim=1).float().numpy()

@@ -40,17 +40,17 @@ from rfs.engine import FAST
 from rfs.files.models import load_model_and_tokenizer
 from rfs.files.saved_models import which_weights
 from rfs.run.checkpoints import Checkpoints, load_trainer_state
-from rfs.serve.body import Checked, NoSuchThing, Notes, Strict, checked, quoted
+from rfs.serve.body import BodyModel, Notes, NotFound, StrictModel, quoted, validate
 
 log = logging.getLogger("reasoning_from_scratch")
 
 TRAINING, SAMPLING, EXTERNAL = "weights", "sampler_weights", "external_weights"
 KINDS = {TRAINING: "training", SAMPLING: "sampler", EXTERNAL: "external"}
 MODEL_ID = re.compile(r"[\w.-]{1,100}:train:\d{1,9}", re.ASCII)
-SAVED_ON_LEAVING = "last"
+LAST_SAVE = "last"
 MAKE_ROOM = "make room, then save again"
 FAR_FUTURE = 1e11  # as a time, in seconds
-LOADED = 4  # saves whose weights are kept in memory, to be used again
+MAX_RECENT = 4  # saves whose weights stay in memory although no sampler uses them
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Base:
     """A model as it was loaded."""
 
     name: str
-    where: str  # as given in --model
+    source: str  # as given in --model
     policy: LocalPolicy
 
     @property
@@ -68,7 +68,7 @@ class Base:
     @property
     def tokenizer_folder(self) -> str:
         """Where transformers finds this model's tokenizer; empty if the model is a bare file."""
-        folder = model_folder(base_of(self.where) or which_weights(self.where)).absolute()
+        folder = model_folder(base_of(self.source) or which_weights(self.source)).absolute()
         return str(folder) if (folder / "tokenizer.json").is_file() else ""
 
     @property
@@ -80,7 +80,7 @@ class Base:
         return self.policy.model.cfg["vocab_size"]
 
 
-class Lora(Checked):
+class Lora(BodyModel):
     """What is trained; rank 0: all weights."""
 
     rank: Annotated[int, Field(ge=0, le=1024)]
@@ -107,7 +107,7 @@ class Lora(Checked):
         return ["att"] * self.train_attn + ["ff"] * self.train_mlp
 
 
-class Adam(Strict):
+class Adam(StrictModel):
     """How an optimizer steps. No number may be null, which is what clients make of NaN."""
 
     learning_rate: Annotated[float, Field(ge=0, le=100)] = 1e-4
@@ -134,7 +134,7 @@ SaveName = Annotated[str, AfterValidator(safe_name)]
 Time = Annotated[float, Field(ge=0, le=FAR_FUTURE)]
 
 
-class Saved(Checked):
+class SaveRecord(BodyModel):
     """A save, under the name that a client gave it; as checkpoints.jsonl has it."""
 
     kind: Annotated[str, AfterValidator(known_kind)]
@@ -145,7 +145,7 @@ class Saved(Checked):
     batch: int = 0
 
 
-class Served(Checked):
+class ModelRecord(BodyModel):
     """What config.json says about a model that a client has trained."""
 
     id: str
@@ -155,15 +155,15 @@ class Served(Checked):
     metadata: Notes | None = None
 
 
-class ServedConfig(Checked):
+class ServedConfig(BodyModel):
     """config.json, as far as it matters here."""
 
-    served: Served | None = None  # None: no client has trained it
+    served: ModelRecord | None = None  # None: no client has trained it
     micro_batch_tokens: Annotated[int | None, Field(ge=1, le=2**31)] = None
 
 
 @dataclass
-class Trained:
+class TrainedModel:
     """What a client trains. Only the worker's thread touches the policy."""
 
     id: str
@@ -172,14 +172,14 @@ class Trained:
     policy: LocalPolicy
     folder: Path
     metadata: dict | None = None
-    moves: int = 0  # how often the weights changed: by a step, or by loading
-    origin: Path | None = None  # of its weights, if they are those of a save
+    weights_version: int = 0  # how often the weights changed: by a step, or by loading
+    saved_in: Path | None = None  # the save that holds the current weights, if there is one
     steps: int = 0
-    touched: float = field(default_factory=time.time)
+    last_used: float = field(default_factory=time.time)
     losses: dict[str, float] = field(default_factory=dict)  # since the last step, for metrics.jsonl
 
     @property
-    def saves(self) -> Checkpoints:
+    def checkpoints(self) -> Checkpoints:
         return Checkpoints(self.folder, MAKE_ROOM).read()
 
     # -- the verbs that change it
@@ -192,123 +192,130 @@ class Trained:
         moved = self.policy.optim_step(adam.learning_rate, adam.grad_clip_norm)
         if not moved.finite:
             raise UserError("the gradient is not a finite number: it was dropped, no weight moved")
-        self.moves += 1
-        self.origin = None
+        self.weights_version += 1
+        self.saved_in = None
         metrics = {"grad_norm:mean": moved.grad_norm}
         if moved.update_ratio is not None:
             metrics["update_ratio:mean"] = moved.update_ratio
-        self.note_step(adam.learning_rate, metrics)
+        self.log_step(adam.learning_rate, metrics)
         return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
-    def note_step(self, lr: float, metrics: Mapping[str, float]) -> None:
+    def log_step(self, lr: float, metrics: Mapping[str, float]) -> None:
         named = {f"optim/{name.partition(':')[0]}": value for name, value in metrics.items()}
         row = {"step": self.steps, "progress/batch": self.steps, "optim/lr": lr}
         row |= named | self.losses
         row = {k: v if math.isfinite(v) else None for k, v in row.items()}
         self.steps, self.losses = self.steps + 1, {}
-        with record_may_fail(f"the metrics of {self.id}"):
+        with log_disk_errors(f"the metrics of {self.id}"):
             append(self.folder / "metrics.jsonl", json_lines([row]))
 
-    def load(self, place: Path, with_optimizer: bool) -> None:
+    def load(self, weights_folder: Path, with_optimizer: bool) -> None:
         """Loads the weights of a save; with its optimizer too, training goes on as it was."""
-        tensors, state = load_trainer_state(place)
+        tensors, state = load_trainer_state(weights_folder)
         if self.lora.rank:
             load_lora(self.policy.model, tensors)
         else:
-            load_weights(self.policy.model, place)
+            load_weights(self.policy.model, weights_folder)
         self.policy.optimizer.zero_grad()  # of the weights that were here before
         self.policy.calls_since_update = []
         self.policy.optimizer = AdamW(self.policy.model)
         if with_optimizer:
             self.policy.load_optimizer(tensors, state["updates"])
-        self.moves += 1
-        self.origin = place
+        self.weights_version += 1
+        self.saved_in = weights_folder
 
     # -- its saves
 
-    def find(self, kind: str, name: str) -> Saved | None:
-        found = [s for s in self.saved() if (s.kind, s.name) == (kind, name)]
-        return found[0] if found else None
+    def find_save(self, kind: str, name: str) -> SaveRecord | None:
+        matches = [
+            record for record in self.save_records() if (record.kind, record.name) == (kind, name)
+        ]
+        return matches[0] if matches else None
 
-    def saved(self) -> list[Saved]:
-        return saved_in(self.folder)
+    def save_records(self) -> list[SaveRecord]:
+        return current_saves(self.folder)
 
-    def save(self, kind: str, name: str, overwrite: bool = False, **about) -> Saved:
+    def save(self, kind: str, name: str, overwrite: bool = False, **details) -> SaveRecord:
         """The current weights under a name: for sampling alone, or with what training needs."""
-        old = self.find(kind, name)
-        if old and not overwrite:
+        old_save = self.find_save(kind, name)
+        if old_save and not overwrite:
             raise UserError(f"{self.id} has a save {kind}/{name}: use another name, or overwrite")
-        saved = Saved(kind=kind, name=name, time=time.time(), batch=self.moves, **about)
+        saved = SaveRecord(
+            kind=kind, name=name, time=time.time(), batch=self.weights_version, **details
+        )
         state: dict[str, Tensor] | None = None
         if kind == TRAINING:
             state = self.policy.optimizer_state() | lora_state(self.policy.model)
-        saves = self.saves
-        known = saves.after(self.moves)
-        others = known.saved_as if known else []
-        names = [s for s in others if not is_named(s, kind, name)]
-        about_training = {"batch": self.moves, "updates": self.policy.optimizer.updates}
-        names.append(saved.model_dump())
-        saves.save(self.moves, self.write_weights, state, about_training, saved_as=names)
-        if old and old.batch != self.moves:
-            forget(self.folder, old)
+        checkpoints = self.checkpoints
+        checkpoint = checkpoints.after(self.weights_version)
+        earlier_records = checkpoint.saved_as if checkpoint else []
+        records = [record for record in earlier_records if not is_save(record, kind, name)]
+        about_training = {"batch": self.weights_version, "updates": self.policy.optimizer.updates}
+        records.append(saved.model_dump())
+        checkpoints.save(
+            self.weights_version, self.write_weights, state, about_training, saved_as=records
+        )
+        if old_save and old_save.batch != self.weights_version:
+            delete_save(self.folder, old_save)
         if kind == TRAINING:
-            self.origin = self.folder / "checkpoints" / f"{self.moves:06d}"
+            self.saved_in = self.folder / "checkpoints" / f"{self.weights_version:06d}"
         return saved
 
     def write_weights(self, folder: Path) -> None:
         model = merge_lora(self.policy.model) if self.lora.rank else self.policy.model
         save_hf_folder(model, self.policy.tokenizer, folder)
 
-    def save_on_leaving(self) -> None:
-        """Saves what was learned, because the client or the server goes, unless a save holds it
-        already. One that was deleted, or that has a time to live, does not count. A client's own
-        save is not replaced."""
-        if self.moves and not (self.origin and stays(self.origin)):
-            name = SAVED_ON_LEAVING
-            while self.find(TRAINING, name):
+    def save_if_unsaved(self) -> None:
+        """Saves the weights before the client or the server ends, unless a permanent save holds
+        them. The client's saves are not replaced."""
+        if self.weights_version and not (self.saved_in and is_permanent(self.saved_in)):
+            name = LAST_SAVE
+            while self.find_save(TRAINING, name):
                 name += "_"
             self.save(TRAINING, name)
 
 
 @contextmanager
-def record_may_fail(what: str) -> Iterator[None]:
-    """The disk may be full. What is recorded is for people to look at: the step has been made."""
+def log_disk_errors(what: str) -> Iterator[None]:
+    """Logs an error of the disk instead of raising it: the record is for people to look at, and the
+    step itself has been made."""
     try:
         yield
     except OSError as error:
         log.warning("%s cannot be written: %s", what, error.strerror or error)
 
 
-def saved_in(folder: Path) -> list[Saved]:
+def current_saves(folder: Path) -> list[SaveRecord]:
     """The saves in the folder of a trained model, without those that have expired."""
     now = time.time()
-    saves = ever_saved_in(folder)
+    saves = all_saves(folder)
     return [saved for saved in saves if saved.expires is None or saved.expires > now]
 
 
-def ever_saved_in(folder: Path) -> list[Saved]:
-    """With those that have expired. What cannot be read is skipped, and told."""
-    found = []
+def all_saves(folder: Path) -> list[SaveRecord]:
+    """The saves, expired ones included. What cannot be read is skipped with a warning."""
+    records = []
     for save in Checkpoints(folder).read().saves:
-        for about in save.saved_as if isinstance(save.saved_as, list) else ():
+        for record in save.saved_as if isinstance(save.saved_as, list) else ():
             try:
-                found.append(checked(Saved, about).model_copy(update={"batch": save.batch}))
+                records.append(
+                    validate(SaveRecord, record).model_copy(update={"batch": save.batch})
+                )
             except UserError as error:
                 warn_once(f"{folder}, save {save.name}: {error}; it is skipped")
-    return found
+    return records
 
 
-def is_named(about: object, kind: str, name: str) -> bool:
+def is_save(record: object, kind: str, name: str) -> bool:
     """Whether an entry in checkpoints.jsonl is the save of this kind and name."""
-    return isinstance(about, dict) and (about.get("kind"), about.get("name")) == (kind, name)
+    return isinstance(record, dict) and (record.get("kind"), record.get("name")) == (kind, name)
 
 
-def stays(place: Path) -> bool:
-    """Whether the weights in this folder have a name under which training can go on from them, for
-    as long as nobody deletes it."""
+def is_permanent(weights_folder: Path) -> bool:
+    """Whether these weights have a save for training that never expires."""
     return any(
-        saved.kind == TRAINING and saved.batch == int(place.name) and saved.expires is None
-        for saved in ever_saved_in(place.parents[1])
+        saved.kind == TRAINING and saved.batch == int(weights_folder.name) and saved.expires is None
+        for saved in all_saves(weights_folder.parents[1])
     )
 
 
@@ -317,45 +324,45 @@ def warn_once(sentence: str) -> None:
     log.warning("rfs serve: %s", sentence)
 
 
-def forget(folder: Path, saved: Saved) -> None:
+def delete_save(folder: Path, record: SaveRecord) -> None:
     """Deletes a save; its weights stay if they have another name."""
-    saves = Checkpoints(folder).read()
-    save = saves.after(saved.batch)
+    checkpoints = Checkpoints(folder).read()
+    save = checkpoints.after(record.batch)
     if save is None:
         return
-    names = [about for about in save.saved_as if not is_named(about, saved.kind, saved.name)]
-    if not names:
-        saves.forget(save)
+    remaining = [entry for entry in save.saved_as if not is_save(entry, record.kind, record.name)]
+    if not remaining:
+        checkpoints.forget(save)
     else:
-        others = [other for other in saves.saves if other != save]
-        saves.write_index([*others, replace(save, saved_as=names)])
+        others = [other for other in checkpoints.saves if other != save]
+        checkpoints.write_index([*others, replace(save, saved_as=remaining)])
 
 
-def forget_expired(folder: Path) -> None:
+def delete_expired(folder: Path) -> None:
     now = time.time()
-    for saved in ever_saved_in(folder):
+    for saved in all_saves(folder):
         if saved.expires is not None and saved.expires <= now:
-            forget(folder, saved)
+            delete_save(folder, saved)
 
 
 @dataclass
 class Sampler:
-    """Weights that answer."""
+    """Weights that clients can sample from."""
 
     id: str
     base: Base
     number: int  # in its session; it chooses the random streams
     path: str | None = None  # of a save
-    place: Path | None = None  # of its weights
+    weights_folder: Path | None = None  # of its weights
     policy: LocalPolicy | None = None  # of a snapshot
 
 
 class Models:
-    """All of these, and the folder with the clients' saves."""
+    """All base models, trained models and samplers, and the folder with the clients' saves."""
 
     def __init__(
         self,
-        named: Mapping[str, str],
+        sources: Mapping[str, str],
         folder: Path,
         device: str = "auto",
         dtype: str = "auto",
@@ -365,23 +372,23 @@ class Models:
         self.folder, self.all_weights, self.keep_samplers = folder, all_weights, keep_samplers
         self.device = trusted_device(device)
         self.dtype = partial(dtype_by_name, dtype, self.device)
-        self.bases = {name: self.opened(name, where) for name, where in named.items()}
-        self.trained: dict[str, Trained] = {}
+        self.bases = {name: self.load_base(name, source) for name, source in sources.items()}
+        self.trained: dict[str, TrainedModel] = {}
         self.samplers: dict[str, Sampler] = {}
         # Weights of saves: all that are in use, and the most recently used of the others.
         self.loaded: WeakValueDictionary[str, LocalPolicy] = WeakValueDictionary()
-        self.lately: dict[str, LocalPolicy] = {}
+        self.recent: dict[str, LocalPolicy] = {}
 
-    def opened(self, name: str, where: str) -> Base:
-        model, tokenizer = load_model_and_tokenizer(where, self.device, dtype=self.dtype)
-        if asked := prompt_format_of(tokenizer):
-            begins = one_line(asked.render(tokenizer, PLACEHOLDER), 60)
-            log.info("%s: a single question is asked as in training: %r", name, begins)
-        return Base(name, where, frozen(model, tokenizer))
+    def load_base(self, name: str, source: str) -> Base:
+        model, tokenizer = load_model_and_tokenizer(source, self.device, dtype=self.dtype)
+        if prompt_format := prompt_format_of(tokenizer):
+            question_start = one_line(prompt_format.render(tokenizer, PLACEHOLDER), 60)
+            log.info("%s: a single question is asked as in training: %r", name, question_start)
+        return Base(name, source, frozen_policy(model, tokenizer))
 
     def base(self, name: str) -> Base:
         if name not in self.bases:
-            raise NoSuchThing(str(unknown_name("model", name, self.bases)))
+            raise NotFound(str(unknown_name("model", name, self.bases)))
         return self.bases[name]
 
     # -- trained models
@@ -393,118 +400,119 @@ class Models:
         lora: Lora,
         metadata: dict | None,
         micro_batch: int | None = None,
-    ) -> Trained:
+    ) -> TrainedModel:
         """A new model to train. Its folder is a run folder. `micro_batch`: tokens of one pass, if
         the memory that is free is not to decide."""
         if self.all_weights:
             lora = Lora(rank=0)
         folder = self.folder_of(model_id)
         config = RunConfig(
-            model=base.where,
+            model=base.source,
             lora_rank=lora.rank,
             micro_batch_tokens=micro_batch,
             log_path=str(folder),
         )
-        policy = learner(base, lora, config)
+        policy = trainable_policy(base, lora, config)
         config = replace(config, micro_batch_tokens=policy.config.micro_batch_tokens)
-        served = Served(id=model_id, base=base.name, lora=lora, time=time.time(), metadata=metadata)
+        served = ModelRecord(
+            id=model_id, base=base.name, lora=lora, time=time.time(), metadata=metadata
+        )
         text = json_line(to_json(config) | {"served": served.model_dump()}, indent=2)
         with disk_errors_as(f"cannot create {model_id} in {self.folder}", "make room there"):
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / "config.json", text + "\n")
             write_whole(folder / "metrics.jsonl", "")
-        self.trained[model_id] = Trained(model_id, base, lora, policy, folder, metadata)
+        self.trained[model_id] = TrainedModel(model_id, base, lora, policy, folder, metadata)
         return self.trained[model_id]
 
     def folder_of(self, model_id: str) -> Path:
         if not MODEL_ID.fullmatch(model_id):
-            raise NoSuchThing(f"there is no model {model_id!r}")
+            raise NotFound(f"there is no model {model_id!r}")
         return self.folder / model_id.replace(":", "-")
 
-    def known_ids(self) -> list[str]:
-        """The models that are or were trained here, the newest last."""
-        return self.known()[0]
-
-    def known(self) -> tuple[list[str], list[str]]:
-        """Those, and what is wrong with folders that cannot be read."""
-        found, wrong = [], []
+    def list_models(self) -> tuple[list[str], list[str]]:
+        """The ids of the models that are or were trained here, the newest last, and the errors of
+        folders that cannot be read."""
+        records, unreadable = [], []
         for path in self.folder.glob("*/config.json"):
             try:
-                if served := config_in(path.parent).served:
-                    found.append(served)
+                if record := read_served_config(path.parent).served:
+                    records.append(record)
             except UserError as error:
                 warn_once(f"{error}; the folder is skipped")
-                wrong.append(str(error))
-        return [served.id for served in sorted(found, key=lambda row: row.time)], wrong
+                unreadable.append(str(error))
+        return [record.id for record in sorted(records, key=lambda record: record.time)], unreadable
 
-    def about(self, model_id: str) -> Served:
+    def record_of(self, model_id: str) -> ModelRecord:
         """What was recorded about a model when it was created."""
-        served = config_in(self.folder_of(model_id)).served
+        served = read_served_config(self.folder_of(model_id)).served
         if not served:
-            raise NoSuchThing(f"there is no model {model_id}")
+            raise NotFound(f"there is no model {model_id}")
         return served
 
-    def release(self, model_id: str) -> Trained | None:
+    def release(self, model_id: str) -> TrainedModel | None:
         """Ends its training; its saves stay. It is kept if what it learned cannot be saved."""
         trained = self.trained.get(model_id)
         if trained:
-            trained.save_on_leaving()
+            trained.save_if_unsaved()
             del self.trained[model_id]
         return trained
 
     # -- saves by their path
 
-    def place_of(self, path: str) -> tuple[Served, Path]:
-        """What is known about the save's model, and the folder with the weights."""
-        model_id, kind, name = parsed_path(path)
-        about, folder = self.about(model_id), self.folder_of(model_id)
-        for saved in saved_in(folder):
+    def locate_save(self, path: str) -> tuple[ModelRecord, Path]:
+        """The record of the save's model, and the folder with the weights."""
+        model_id, kind, name = parse_path(path)
+        record, folder = self.record_of(model_id), self.folder_of(model_id)
+        for saved in current_saves(folder):
             if (saved.kind, saved.name) == (kind, name):
-                return about, folder / "checkpoints" / f"{saved.batch:06d}"
-        raise NoSuchThing(
-            f"there is no save {path}: it was never made, was deleted, or has expired"
-        )
+                return record, folder / "checkpoints" / f"{saved.batch:06d}"
+        raise NotFound(f"there is no save {path}: it was never made, was deleted, or has expired")
 
-    def saves_of(self, model_id: str) -> list[Saved]:
-        self.about(model_id)
-        return saved_in(self.folder_of(model_id))
+    def saves_of(self, model_id: str) -> list[SaveRecord]:
+        self.record_of(model_id)
+        return current_saves(self.folder_of(model_id))
 
     def expire(self, path: str, when: float | None) -> None:
         """Sets when a save is to be deleted; None: never."""
-        model_id, kind, name = parsed_path(path)
-        self.place_of(path)
-        saves = Checkpoints(self.folder_of(model_id)).read()
-        for save in saves.saves:
-            for about in save.saved_as:
-                if is_named(about, kind, name):
-                    about["expires"] = when
-        saves.write_index(saves.saves)
+        model_id, kind, name = parse_path(path)
+        self.locate_save(path)
+        checkpoints = Checkpoints(self.folder_of(model_id)).read()
+        for save in checkpoints.saves:
+            for entry in save.saved_as:
+                if is_save(entry, kind, name):
+                    entry["expires"] = when
+        checkpoints.write_index(checkpoints.saves)
 
-    def forget_expired(self) -> None:
-        for model_id in self.known_ids():
-            forget_expired(self.folder_of(model_id))
+    def delete_expired(self) -> None:
+        ids, _ = self.list_models()
+        for model_id in ids:
+            delete_expired(self.folder_of(model_id))
 
     def delete(self, path: str) -> None:
-        model_id, kind, name = parsed_path(path)
-        self.place_of(path)
-        for saved in saved_in(self.folder_of(model_id)):
+        model_id, kind, name = parse_path(path)
+        self.locate_save(path)
+        for saved in current_saves(self.folder_of(model_id)):
             if (saved.kind, saved.name) == (kind, name):
-                forget(self.folder_of(model_id), saved)
+                delete_save(self.folder_of(model_id), saved)
 
     def create_from(
         self, model_id: str, path: str, with_optimizer: bool, metadata: dict | None
-    ) -> Trained:
+    ) -> TrainedModel:
         """A new model to train, which begins with the weights of a save."""
-        about, place = self.place_of(path)
-        before, self.all_weights = self.all_weights, False  # the save decides, not --all-weights
+        record, weights_folder = self.locate_save(path)
+        all_weights = self.all_weights
+        self.all_weights = False  # the save decides, not --all-weights
         try:
             # In parts as before: a sum over other parts has other last digits.
-            split = config_in(place.parents[1]).micro_batch_tokens
-            trained = self.create(model_id, self.base(about.base), about.lora, metadata, split)
+            micro_batch = read_served_config(weights_folder.parents[1]).micro_batch_tokens
+            trained = self.create(
+                model_id, self.base(record.base), record.lora, metadata, micro_batch
+            )
         finally:
-            self.all_weights = before
+            self.all_weights = all_weights
         try:
-            trained.load(place, with_optimizer)
+            trained.load(weights_folder, with_optimizer)
         except BaseException:  # nothing may train on from the base's weights instead
             del self.trained[model_id]
             raise
@@ -512,32 +520,40 @@ class Models:
 
     # -- samplers
 
-    def snapshot(self, sampler_id: str, number: int, trained: Trained) -> list[LocalPolicy]:
-        """The current weights, in memory. Each session's newest few are kept; returns the others,
-        which are released for it."""
+    def snapshot(self, sampler_id: str, number: int, trained: TrainedModel) -> list[LocalPolicy]:
+        """Keeps the current weights in memory, as a sampler. Each session has a limited number of
+        snapshots; returns those that were dropped to make room."""
         policy = trained.policy.snapshot()
         self.samplers[sampler_id] = Sampler(sampler_id, trained.base, number, policy=policy)
-        own = self.samplers_of(sampler_id.partition(":")[0])
-        snapshots = [s for s in own if s.policy is not None and s.policy is not s.base.policy]
-        gone = []
+        session_samplers = self.samplers_of(sampler_id.partition(":")[0])
+        snapshots = [
+            sampler
+            for sampler in session_samplers
+            if sampler.policy is not None and sampler.policy is not sampler.base.policy
+        ]
+        released = []
         for old in snapshots[: max(0, len(snapshots) - self.keep_samplers)]:
-            gone.append(old.policy)
+            released.append(old.policy)
             old.policy = None
-        return gone
+        return released
 
     def samplers_of(self, session_id: str) -> list[Sampler]:
-        """Those of a session. Called in the worker's thread, while the server's may add others:
-        hence the list."""
-        return [s for s in list(self.samplers.values()) if s.id.startswith(f"{session_id}:")]
+        """The samplers of a session. A copy of the dictionary's values: the server's thread may add
+        samplers while the worker's calls this."""
+        return [
+            sampler
+            for sampler in list(self.samplers.values())
+            if sampler.id.startswith(f"{session_id}:")
+        ]
 
-    def sampler_of(self, sampler_id: str, number: int, base: str | None, path: str | None):
+    def add_sampler(self, sampler_id: str, number: int, base: str | None, path: str | None):
         """A sampler that answers with a save's weights, or with a base's."""
         if path:
-            about, place = self.place_of(path)
-            sampler = Sampler(sampler_id, self.base(about.base), number, path, place)
+            record, weights_folder = self.locate_save(path)
+            sampler = Sampler(sampler_id, self.base(record.base), number, path, weights_folder)
         else:
-            found = self.base(base or "")
-            sampler = Sampler(sampler_id, found, number, policy=found.policy)
+            base_model = self.base(base or "")
+            sampler = Sampler(sampler_id, base_model, number, policy=base_model.policy)
         self.samplers[sampler_id] = sampler
         return sampler
 
@@ -551,27 +567,29 @@ class Models:
                 "snapshots of a session are kept (--keep-samplers); save_weights_for_sampler with "
                 "a name keeps them permanently"
             )
-        _, place = self.place_of(sampler.path)
-        if place != sampler.place:
+        _, weights_folder = self.locate_save(sampler.path)
+        if weights_folder != sampler.weights_folder:
             raise UserError(
                 f"{sampler.path} was saved anew after this sampling client was made, and the old "
                 "weights are gone; make another sampling client, or give each save its own name"
             )
-        return self.policy_at(place)
+        return self.load_policy(weights_folder)
 
-    def policy_at(self, place: Path) -> LocalPolicy:
-        policy = self.loaded.get(str(place))
+    def load_policy(self, weights_folder: Path) -> LocalPolicy:
+        policy = self.loaded.get(str(weights_folder))
         if policy is None:
-            model, tokenizer = load_model_and_tokenizer(place, self.device, dtype=self.dtype)
-            policy = self.loaded[str(place)] = frozen(model, tokenizer)
-        self.lately.pop(str(place), None)
-        self.lately[str(place)] = policy
-        while len(self.lately) > LOADED:
-            del self.lately[next(iter(self.lately))]
+            model, tokenizer = load_model_and_tokenizer(
+                weights_folder, self.device, dtype=self.dtype
+            )
+            policy = self.loaded[str(weights_folder)] = frozen_policy(model, tokenizer)
+        self.recent.pop(str(weights_folder), None)
+        self.recent[str(weights_folder)] = policy
+        while len(self.recent) > MAX_RECENT:
+            del self.recent[next(iter(self.recent))]
         return policy
 
 
-def parsed_path(path: str) -> tuple[str, str, str]:
+def parse_path(path: str) -> tuple[str, str, str]:
     """Model, kind and name of tinker://MODEL/KIND/NAME."""
     parts = path.removeprefix("tinker://").split("/")
     if not path.startswith("tinker://") or len(parts) != 3 or parts[1] not in KINDS:
@@ -579,22 +597,26 @@ def parsed_path(path: str) -> tuple[str, str, str]:
     return parts[0], parts[1], parts[2]
 
 
-def config_in(folder: Path) -> ServedConfig:
+def read_served_config(folder: Path) -> ServedConfig:
     """What config.json says about the model that was trained in this folder."""
     path = folder / "config.json"
-    config = checked(ServedConfig, read_json_object(path), f"{path}: ")
-    id = config.served.id if config.served else None
-    if id is not None and not (MODEL_ID.fullmatch(id) and id.replace(":", "-") == folder.name):
-        raise UserError(f"{path}: served.id is {quoted(id)}, but must be that of {folder.name}")
+    config = validate(ServedConfig, read_json_object(path), f"{path}: ")
+    model_id = config.served.id if config.served else None
+    if model_id is not None and not (
+        MODEL_ID.fullmatch(model_id) and model_id.replace(":", "-") == folder.name
+    ):
+        raise UserError(
+            f"{path}: served.id is {quoted(model_id)}, but must be that of {folder.name}"
+        )
     return config
 
 
-def frozen(model: Qwen3Model, tokenizer) -> LocalPolicy:
+def frozen_policy(model: Qwen3Model, tokenizer) -> LocalPolicy:
     model.requires_grad_(False)
     return LocalPolicy(model, None, None, packed_logprobs, tokenizer, FAST)
 
 
-def learner(base: Base, lora: Lora, config: RunConfig) -> LocalPolicy:
+def trainable_policy(base: Base, lora: Lora, config: RunConfig) -> LocalPolicy:
     """A policy that can be trained. With LoRA the base's weights are shared, else copied. Its
     config notes how many tokens it computes at a time."""
     model = base.policy.model
@@ -609,6 +631,6 @@ def learner(base: Base, lora: Lora, config: RunConfig) -> LocalPolicy:
     return LocalPolicy(model, AdamW(model), config, packed_logprobs, base.tokenizer, FAST)
 
 
-def total_size(folder: Path) -> int:
+def folder_size(folder: Path) -> int:
     """Bytes of its files; 0 if it is gone."""
     return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())

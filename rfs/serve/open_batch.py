@@ -43,7 +43,7 @@ class OpenBatch(BurstBatch):
         # The engine chooses a decoder by the number of steps, which has no limit here.
         self.decoder = engine.make_decoder(model, self.max_rows, MANY_STEPS)
         draw = engine.make_draw(model, self.max_rows, MANY_STEPS, self.keep_mask)
-        self.draw = partial(self._noting_likely, draw)
+        self.draw = partial(self._draw_and_record_likely, draw)
 
     def join(
         self,
@@ -51,25 +51,25 @@ class OpenBatch(BurstBatch):
         max_new_tokens: int,
         keys: Sequence[int],
         partners: Sequence[Partner],
-        likely: int = 0,
+        num_likely: int = 0,
     ) -> list[Rollout]:
         """Rollouts of a prompt, one for each random stream in `keys`, each with its partner. They
-        grow with every step, and record the `likely` most likely tokens at each position. If
+        grow with every step, and record the `num_likely` most likely tokens at each position. If
         others wait with the same prompt, it is read once."""
         limit = room_for_answer(self.model, len(prompt), max_new_tokens)
         self._forget_read_prompts()
-        number = self._number_of(prompt)
+        number = self._prompt_number(prompt)
         self.max_length = max(self.max_length, len(prompt) + limit)
         if self.cache is not None:
             self.cache.max_length = self.max_length
         rollouts = [Rollout(prompt_ids=prompt) for _ in keys]
         place = sum(row.prompt_index <= number for row in self.waiting)  # prompts are read in order
         for rollout, key, partner in reversed(list(zip(rollouts, keys, partners, strict=True))):
-            row = Row(rollout, number, key, limit, partner, num_likely=likely)
+            row = Row(rollout, number, key, limit, partner, num_likely=num_likely)
             self.waiting.insert(place, row)
         return rollouts
 
-    def _number_of(self, prompt: list[int]) -> int:
+    def _prompt_number(self, prompt: list[int]) -> int:
         """The number of an equal prompt that is unread or still cached, else a new one."""
         first = self.cached_prompts.stop if self.prompt_cache is None else self.cached_prompts.start
         for number in range(first, len(self.prompts)):
@@ -80,38 +80,37 @@ class OpenBatch(BurstBatch):
 
     def _forget_read_prompts(self) -> None:
         """Those that are in no cache anymore; else a server would keep all that it ever read."""
-        gone = self.cached_prompts.stop if self.prompt_cache is None else self.cached_prompts.start
-        del self.prompts[:gone]
-        self.cached_prompts = range(
-            self.cached_prompts.start - gone, self.cached_prompts.stop - gone
-        )
+        cached = self.cached_prompts
+        dropped = cached.stop if self.prompt_cache is None else cached.start
+        del self.prompts[:dropped]
+        self.cached_prompts = range(cached.start - dropped, cached.stop - dropped)
         for row in [*self.waiting, *self.rows]:
             if row is not None:
-                row.prompt_index -= gone
+                row.prompt_index -= dropped
 
     def _common_prefix(self, prompts: list[list[int]]) -> KVCache | None:
         return prefill_common_prefix(self.model, prompts)
 
-    def _noting_likely(self, draw: Callable[..., Draw], logits: Tensor, *how) -> Draw:
+    def _draw_and_record_likely(self, draw: Callable[..., Draw], logits: Tensor, *how) -> Draw:
         """Draws, and records the most likely tokens for those who asked for them."""
-        self._note_likely(logits)
+        self._record_likely(logits)
         return draw(logits, *how)
 
-    def _note_likely(self, logits: Tensor) -> None:
+    def _record_likely(self, logits: Tensor) -> None:
         rows = [(i, row) for i, row in enumerate(self.rows) if row and row.num_likely]
         if not rows:
             return
-        places = self._tensor([i for i, _ in rows])
+        indices = self._tensor([i for i, _ in rows])
         temperature, top_p, top_k = self.distribution
-        logprobs = (logits[places].float() / (temperature or 1.0)).log_softmax(-1)
+        logprobs = (logits[indices].float() / (temperature or 1.0)).log_softmax(-1)
         if temperature > 0 and (top_p < 1.0 or top_k > 0):  # of the distribution drawn from
             weights = self.cut(logprobs.exp(), top_p, top_k)
             logprobs = (weights / weights.sum(-1, keepdim=True)).log()  # -inf where cut
-        best = logprobs.topk(min(max(row.num_likely for _, row in rows), logprobs.shape[-1]))
-        values, ids = best.values.tolist(), best.indices.tolist()
+        top = logprobs.topk(min(max(row.num_likely for _, row in rows), logprobs.shape[-1]))
+        values, ids = top.values.tolist(), top.indices.tolist()
         for (_, row), numbers, tokens in zip(rows, values, ids, strict=True):
             pairs = list(zip(tokens, numbers, strict=True))[: row.num_likely]
-            row.rollout.likely.append([one for one in pairs if one[1] > -math.inf])
+            row.rollout.likely.append([pair for pair in pairs if pair[1] > -math.inf])
 
     @torch.no_grad()
     def step(self, around: Callable = nullcontext) -> bool:

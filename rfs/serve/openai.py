@@ -1,7 +1,7 @@
 """OpenAI's API: completions of a text, answers in a conversation; and tokens in, tokens out.
 
-The three calls take one path: a call is read into an `Asked`, some prompts, each with n answers;
-the worker samples them; a `Choice` writes each answer, whole or, for a stream, piece by piece.
+The three calls take one path: a call becomes a `SamplingCall`, some prompts with n answers each;
+the worker samples them; a `TextChoice` writes each answer, whole or, for a stream, piece by piece.
 """
 
 import asyncio
@@ -24,47 +24,55 @@ from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.sampling import Rollout, stream_key
 from reasoning_from_scratch.text import one_line
-from rfs.serve.asked import (
-    MOST_ANSWERS,
-    Asked,
-    conversation,
+from rfs.serve.body import NotFound, in_thread_if_long, read_body
+from rfs.serve.choices import ChatChoice, TextChoice, Token, TokensChoice, newest, text_of, usage
+from rfs.serve.data import check_tokens
+from rfs.serve.models import Base, Models
+from rfs.serve.openai_bodies import (
+    Call,
+    Chat,
+    Completion,
+    Detokenize,
+    Generate,
+    StreamedCall,
+    Tokenize,
+)
+from rfs.serve.openai_call import (
+    MAX_ANSWERS,
+    SamplingCall,
+    conversation_prompt,
     prompts_of_chat,
     prompts_of_completion,
     prompts_of_generate,
     stops_of,
     tokens_of,
 )
-from rfs.serve.body import NoSuchThing, beside, read_body
-from rfs.serve.choices import Choice, Message, Token, Tokens, newest, text_of, usage
-from rfs.serve.data import check_tokens
-from rfs.serve.models import Base, Models
-from rfs.serve.openai_bodies import Call, Chat, Completion, Detokenize, Generate, Streamed, Tokenize
-from rfs.serve.promises import done, result_of
-from rfs.serve.prompts import Wanted, look_at
-from rfs.serve.watch import at
+from rfs.serve.promises import result_of, wait_for
+from rfs.serve.prompt_scores import PromptQuery, score_prompt
+from rfs.serve.recent_calls import local_time
 from rfs.serve.worker import Worker
 
-LOOKS_EVERY = 1.0  # seconds between two checks that the client is still there
+DISCONNECT_CHECK_INTERVAL = 1.0  # seconds between two checks that the client is still there
 # Calls of OpenAI's that have no counterpart here, and what to use.
-ELSEWHERE = {
+UNSUPPORTED_CALLS = {
     "/v1/embeddings": "these models write text and give no embeddings",
     "/v1/responses": "use /v1/chat/completions, which every client of OpenAI's has, too",
 }
 SHOWN_CALLS = 20  # on the page at /
 
 
-class Kind(NamedTuple):
+class CallType(NamedTuple):
     """What is particular to a call that samples."""
 
     body: type[Call]
     prompts: Callable  # (body, base) -> Prompts
-    written: type[Choice]
+    choice_class: type[TextChoice]
 
 
 SAMPLING_CALLS = {
-    "/v1/completions": Kind(Completion, prompts_of_completion, Choice),
-    "/v1/chat/completions": Kind(Chat, prompts_of_chat, Message),
-    "/inference/v1/generate": Kind(Generate, prompts_of_generate, Tokens),
+    "/v1/completions": CallType(Completion, prompts_of_completion, TextChoice),
+    "/v1/chat/completions": CallType(Chat, prompts_of_chat, ChatChoice),
+    "/inference/v1/generate": CallType(Generate, prompts_of_generate, TokensChoice),
 }
 
 
@@ -79,15 +87,15 @@ class ShownCall(NamedTuple):
     text: str  # how the first answer begins
 
     @classmethod
-    def of(cls, asked: Asked, rollouts: list[Rollout]) -> "ShownCall":
-        tokens = usage(asked, rollouts)
+    def of(cls, call: SamplingCall, rollouts: list[Rollout]) -> "ShownCall":
+        tokens = usage(call, rollouts)
         return cls(
-            at(asked.created),
-            asked.body.model,
+            local_time(call.created),
+            call.body.model,
             len(rollouts),
             tokens["prompt_tokens"],
             tokens["completion_tokens"],
-            one_line(text_of(asked, rollouts[0])[0], 80),
+            one_line(text_of(call, rollouts[0])[0], 80),
         )
 
 
@@ -97,18 +105,18 @@ class OpenAI:
     def __init__(self, models: Models, worker: Worker, seed: int = 0) -> None:
         self.models, self.worker, self.seed = models, worker, seed
         self.calls = count()  # without a seed, each call has its own random streams
-        self.began = int(time.time())
-        self.latest: deque[ShownCall] = deque(maxlen=SHOWN_CALLS)
+        self.started_at = int(time.time())
+        self.latest_calls: deque[ShownCall] = deque(maxlen=SHOWN_CALLS)
 
     def routes(self) -> list[Route]:
         return [
             Route("/v1/models", self.list_models),
             Route("/v1/models/{name:path}", self.get_model),
             *[
-                Route(path, partial(self.sample, kind), methods=["POST"])
-                for path, kind in SAMPLING_CALLS.items()
+                Route(path, partial(self.sample, call_type), methods=["POST"])
+                for path, call_type in SAMPLING_CALLS.items()
             ],
-            *[Route(path, elsewhere, methods=["POST"]) for path in ELSEWHERE],
+            *[Route(path, refuse_unsupported, methods=["POST"]) for path in UNSUPPORTED_CALLS],
             Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/detokenize", self.detokenize, methods=["POST"]),
             Route("/health", self.health),
@@ -127,126 +135,136 @@ class OpenAI:
         return JSONResponse(self.model_row(self.models.base(request.path_params["name"])))
 
     def model_row(self, base: Base) -> dict:
-        about = {"id": base.name, "object": "model", "created": self.began, "owned_by": "you"}
-        return about | {"max_model_len": base.context}
+        row = {"id": base.name, "object": "model", "created": self.started_at, "owned_by": "you"}
+        return row | {"max_model_len": base.context}
 
     async def base_and_policy(self, name: str) -> tuple[Base, LocalPolicy]:
         """A base by its name, or a save by its path."""
         if not name.startswith("tinker://"):
             base = self.models.base(name)
             return base, base.policy
-        about, place = self.models.place_of(name)
-        policy = await result_of(self.worker.work(partial(self.models.policy_at, place)))
-        return self.models.base(about.base), policy
+        record, weights_folder = self.models.locate_save(name)
+        policy = await result_of(
+            self.worker.submit(partial(self.models.load_policy, weights_folder))
+        )
+        return self.models.base(record.base), policy
 
     # -- calls that sample
 
-    async def sample(self, kind: Kind, request: HttpRequest) -> Response:
-        body = await read_body(request, kind.body)
+    async def sample(self, call_type: CallType, request: HttpRequest) -> Response:
+        body = await read_body(request, call_type.body)
         base, policy = await self.base_and_policy(body.model)
-        asked = await beside(request, partial(self.asked, kind, body, base, policy))
-        if isinstance(body, Streamed) and body.stream:
-            pieces = self.pieces(asked, kind.written, body.stream_options.include_usage)
-            return StreamingResponse(pieces, media_type="text/event-stream")
-        return await self.answered(request, asked, kind.written)
+        call = await in_thread_if_long(
+            request, partial(self.prepare, call_type, body, base, policy)
+        )
+        if isinstance(body, StreamedCall) and body.stream:
+            stream = self.stream(call, call_type.choice_class, body.stream_options.include_usage)
+            return StreamingResponse(stream, media_type="text/event-stream")
+        return await self.wait_for_answers(request, call, call_type.choice_class)
 
-    def asked(self, kind: Kind, body: Call, base: Base, policy: LocalPolicy) -> Asked:
-        prompts, drawn = kind.prompts(body, base), body.drawn
-        if drawn.n * len(prompts.ids) > MOST_ANSWERS:
-            raise UserError(f"{drawn.n * len(prompts.ids)} answers are too many for one call")
-        if drawn.most != 0:  # else the call only scores its prompts
+    def prepare(
+        self, call_type: CallType, body: Call, base: Base, policy: LocalPolicy
+    ) -> SamplingCall:
+        prompts, sampling = call_type.prompts(body, base), body.sampling
+        if sampling.n * len(prompts.ids) > MAX_ANSWERS:
+            raise UserError(f"{sampling.n * len(prompts.ids)} answers are too many for one call")
+        if sampling.token_limit != 0:  # else the call only scores its prompts
             for prompt in prompts.ids:  # here, because a stream that has begun has no status 400
                 room_for_answer(policy.model, len(prompt), 1)
-        call, keys = next(self.calls), []
-        for place in range(len(prompts.ids)):
+        call_number, keys = next(self.calls), []
+        for number in range(len(prompts.ids)):
             # Without a seed: streams that no Tinker client uses.
-            seeded = drawn.seed is not None
-            stream = (drawn.seed, 0, place) if seeded else (self.seed, -1 - call, place)
-            keys.append(stream_key(*stream, torch.arange(drawn.n)).tolist())
-        return Asked(body, base, policy, prompts, keys, stops_of(drawn, base.tokenizer))
+            seeded = sampling.seed is not None
+            stream_ids = (
+                (sampling.seed, 0, number) if seeded else (self.seed, -1 - call_number, number)
+            )
+            keys.append(stream_key(*stream_ids, torch.arange(sampling.n)).tolist())
+        return SamplingCall(body, base, policy, prompts, keys, stops_of(sampling, base.tokenizer))
 
-    async def answered(self, request: HttpRequest, asked: Asked, written: type[Choice]) -> Response:
+    async def wait_for_answers(
+        self, http_request: HttpRequest, call: SamplingCall, choice_class: type[TextChoice]
+    ) -> Response:
         """Waits for all answers, as long as the client does."""
-        requests = asked.requests()
-        for one in requests:
-            self.worker.sample(one)
+        requests = call.requests()
+        for request in requests:
+            self.worker.sample(request)
         rollouts: list[Rollout] = []
         try:
-            for one in requests:
-                while not one.future.done():
+            for request in requests:
+                while not request.future.done():
                     try:
-                        await done(one.future, LOOKS_EVERY)
+                        await wait_for(request.future, DISCONNECT_CHECK_INTERVAL)
                     except asyncio.TimeoutError:
-                        if await request.is_disconnected():
+                        if await http_request.is_disconnected():
                             return Response(status_code=499)
-                rollouts += one.future.result()
+                rollouts += request.future.result()
         finally:
-            for one in requests:
-                one.cancelled = True
-        self.latest.appendleft(ShownCall.of(asked, rollouts))
+            for request in requests:
+                request.cancelled = True
+        self.latest_calls.appendleft(ShownCall.of(call, rollouts))
         choices: list[dict] = []
-        scored = asked.prompts.echoed and asked.body.likely is not None
-        for one in requests:
-            scores = await self.scored(asked, one.prompt) if scored else None
-            for rollout in one.future.result():
-                choices.append(written(asked).whole(rollout, scores) | {"index": len(choices)})
-        answer = written.head(asked, written.whole_name) | {"choices": choices}
-        return JSONResponse(answer | {"usage": usage(asked, rollouts)})
+        scores_prompt = call.prompts.echoed and call.body.num_likely is not None
+        for request in requests:
+            scores = await self.prompt_scores(call, request.prompt) if scores_prompt else None
+            for rollout in request.future.result():
+                choices.append(choice_class(call).whole(rollout, scores) | {"index": len(choices)})
+        answer = choice_class.head(call, choice_class.whole_name) | {"choices": choices}
+        return JSONResponse(answer | {"usage": usage(call, rollouts)})
 
-    async def scored(self, asked: Asked, prompt: list[int]) -> tuple[list, list]:
+    async def prompt_scores(self, call: SamplingCall, prompt: list[int]) -> tuple[list, list]:
         """How likely the prompt's tokens are, and what was most likely in their places."""
         targets = [[token] for token in prompt[1:]]
         if not targets:
             return [None], [[]]
-        wanted = Wanted(max(1, asked.body.likely or 0), np.array(targets))
-        looking = partial(look_at, asked.policy, prompt, wanted)
-        known = await result_of(self.worker.work(looking))
-        return [None, *known.targets[:, 0].tolist()], list(known.likely)
+        query = PromptQuery(max(1, call.body.num_likely or 0), np.array(targets))
+        score = partial(score_prompt, call.policy, prompt, query)
+        scores = await result_of(self.worker.submit(score))
+        return [None, *scores.targets[:, 0].tolist()], list(scores.likely)
 
-    async def pieces(
-        self, asked: Asked, written: type[Choice], with_usage: bool
+    async def stream(
+        self, call: SamplingCall, choice_class: type[TextChoice], with_usage: bool
     ) -> AsyncIterator[str]:
         """The answers as they are drawn: a line for each piece of text."""
-        loop, drawn = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Token] | None]()
+        loop, tokens = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Token] | None]()
 
         def from_worker(item: tuple[int, Token] | None) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(drawn.put_nowait, item)
+                loop.call_soon_threadsafe(tokens.put_nowait, item)
 
-        requests = asked.requests(lambda number, rollout: from_worker((number, newest(rollout))))
-        choices = [written(asked) for one in requests for _ in one.keys]
-        head = written.head(asked, written.piece_name)
+        requests = call.requests(lambda number, rollout: from_worker((number, newest(rollout))))
+        choices = [choice_class(call) for request in requests for _ in request.keys]
+        head = choice_class.head(call, choice_class.piece_name)
 
         def line(number: int, piece: dict, reason: str | None = None) -> str:
             about = {"index": number, "finish_reason": reason}
             return event(head | {"choices": [piece | about]})
 
         try:
-            for one in requests:
-                one.future.add_done_callback(lambda _: from_worker(None))
-                self.worker.sample(one)
+            for request in requests:
+                request.future.add_done_callback(lambda _: from_worker(None))
+                self.worker.sample(request)
             for number, choice in enumerate(choices):
                 if choice.opening:
                     yield line(number, choice.opening)
             running = len(requests)
             while running:
-                item = await drawn.get()
+                item = await tokens.get()
                 if item is None:
                     running -= 1
-                elif piece := choices[item[0]].hear(item[1]):
+                elif piece := choices[item[0]].add_token(item[1]):
                     yield line(item[0], piece)
-            rollouts = [rollout for one in requests for rollout in one.future.result()]
-            self.latest.appendleft(ShownCall.of(asked, rollouts))
+            rollouts = [rollout for request in requests for rollout in request.future.result()]
+            self.latest_calls.appendleft(ShownCall.of(call, rollouts))
             for number, rollout in enumerate(rollouts):
                 for piece, reason in choices[number].rest(rollout):
                     yield line(number, piece, reason)
             if with_usage:
-                yield event(head | {"choices": [], "usage": usage(asked, rollouts)})
+                yield event(head | {"choices": [], "usage": usage(call, rollouts)})
         except UserError as error:
             yield event({"error": {"message": str(error), "type": "invalid_request_error"}})
         finally:
-            for one in requests:
-                one.cancelled = True
+            for request in requests:
+                request.cancelled = True
         yield "data: [DONE]\n\n"
 
     # -- others
@@ -258,10 +276,10 @@ class OpenAI:
 
         def tokens() -> list[int]:
             if body.prompt is None:
-                return tokens_of(conversation(body, base), "the conversation", base)
+                return tokens_of(conversation_prompt(body, base), "the conversation", base)
             return tokens_of(body.prompt, "the prompt", base, body.add_special_tokens)
 
-        ids = await beside(request, tokens)
+        ids = await in_thread_if_long(request, tokens)
         return JSONResponse({"count": len(ids), "max_model_len": base.context, "tokens": ids})
 
     async def detokenize(self, request: HttpRequest) -> Response:
@@ -271,8 +289,8 @@ class OpenAI:
         return JSONResponse({"prompt": base.tokenizer.decode(body.tokens)})
 
 
-async def elsewhere(request: HttpRequest) -> Response:
-    raise NoSuchThing(f"rfs serve has no {request.url.path}: {ELSEWHERE[request.url.path]}")
+async def refuse_unsupported(request: HttpRequest) -> Response:
+    raise NotFound(f"rfs serve has no {request.url.path}: {UNSUPPORTED_CALLS[request.url.path]}")
 
 
 def event(values: dict) -> str:

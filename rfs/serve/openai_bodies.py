@@ -1,5 +1,5 @@
-"""Which options OpenAI's calls may have. Whatever else would change an answer is refused, typos
-included: an option that is ignored without a word gives answers that nobody asked for."""
+"""The options of OpenAI's calls. Any other that would change an answer is refused, typos included:
+silently ignoring an option gives answers that nobody wanted."""
 
 from typing import Annotated, Any, TypeVar
 
@@ -14,7 +14,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from reasoning_from_scratch.errors import UserError, did_you_mean
-from rfs.serve.body import UNSUPPORTED, Checked, Temperature, Text, Tokens, TopK, TopP
+from rfs.serve.body import UNSUPPORTED, BodyModel, Temperature, Text, Tokens, TopK, TopP
 
 # Notes of the client about itself, and how the server is to go about it: no answer depends on them.
 NO_EFFECT = {
@@ -23,7 +23,7 @@ NO_EFFECT = {
     "routed_experts_prompt_start",
 }  # fmt: skip
 # These have a value that asks for what is done anyway.
-ONLY: dict[str, tuple] = {
+ONLY_VALUES: dict[str, tuple] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "repetition_penalty": (1,),
@@ -50,7 +50,7 @@ ONLY: dict[str, tuple] = {
 }
 GRAMMAR = "no answer is forced into a form here: ask for the form in the prompt, and check"
 THINKING = 'whether a model thinks is said as chat_template_kwargs, {"enable_thinking": false}'
-INSTEAD = {
+ALTERNATIVES = {
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), GRAMMAR),
     **dict.fromkeys(("structured_outputs", "grammar", "response_format"), GRAMMAR),
     **dict.fromkeys(("thinking", "enable_thinking", "reasoning_effort", "reasoning"), THINKING),
@@ -62,22 +62,22 @@ LONGEST_NAME = 100  # characters that are compared with the known names
 S = TypeVar("S", bound="Options")
 
 
-class Options(Checked):
+class Options(BodyModel):
     """Options of a call: those that its class has, and others that change nothing."""
 
     model_config = ConfigDict(extra="allow")
 
     @model_validator(mode="after")
-    def no_others(self: S) -> S:
+    def refuse_unknown(self: S) -> S:
         """Refuses the first that would have to change the answer and would not."""
-        known = type(self).model_fields
+        known_options = type(self).model_fields
         for key, value in (self.model_extra or {}).items():
-            if key in NO_EFFECT or value in ONLY.get(key, ()):
+            if key in NO_EFFECT or value in ONLY_VALUES.get(key, ()):
                 continue
-            guess = did_you_mean(key[:LONGEST_NAME], known)
-            instead = f": {INSTEAD[key]}" if key in INSTEAD else guess
-            told = f"{key[:LONGEST_NAME]} is not supported{instead}"
-            raise PydanticCustomError(UNSUPPORTED, "{told}", {"told": told})
+            guess = did_you_mean(key[:LONGEST_NAME], known_options)
+            instead = f": {ALTERNATIVES[key]}" if key in ALTERNATIVES else guess
+            sentence = f"{key[:LONGEST_NAME]} is not supported{instead}"
+            raise PydanticCustomError(UNSUPPORTED, "{sentence}", {"sentence": sentence})
         return self
 
 
@@ -91,7 +91,7 @@ def as_list(stop: Any) -> list:
 StopText = Annotated[str, Field(min_length=1, max_length=500)]
 
 
-class Sampled(Options):
+class SamplingOptions(Options):
     """How answers are drawn."""
 
     n: Annotated[int, Field(ge=1, le=128)] = 1
@@ -106,11 +106,11 @@ class Sampled(Options):
     stop_token_ids: Annotated[list[int], Field(max_length=1000), FailFast()] = []
 
     @property
-    def most(self) -> int | None:
+    def token_limit(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
 
-class Streamed(Sampled):
+class StreamedCall(SamplingOptions):
     """A call whose answer may come piece by piece."""
 
     class StreamOptions(Options):
@@ -121,23 +121,23 @@ class Streamed(Sampled):
     stream_options: StreamOptions = StreamOptions()
 
     @property
-    def drawn(self) -> Sampled:
+    def sampling(self) -> SamplingOptions:
         return self
 
 
-def as_prompts(given: Any) -> list[str | list[int]]:
+def as_prompts(prompt: Any) -> list[str | list[int]]:
     """A text, a list of texts, of tokens, or of lists of tokens: as one list."""
-    several = given if isinstance(given, list) and given else [given]
-    if all(type(one) is int for one in several):
-        several = [several]
-    for one in several:
-        tokens = isinstance(one, list) and all(type(token) is int for token in one)
-        if not (tokens or isinstance(one, str)):
+    prompts = prompt if isinstance(prompt, list) and prompt else [prompt]
+    if all(type(item) is int for item in prompts):
+        prompts = [prompts]
+    for item in prompts:
+        tokens = isinstance(item, list) and all(type(token) is int for token in item)
+        if not (tokens or isinstance(item, str)):
             raise ValueError("a text, tokens, or a list of these")
-    return several
+    return prompts
 
 
-class Completion(Streamed):
+class Completion(StreamedCall):
     prompt: Annotated[Any, AfterValidator(as_prompts)]
     max_tokens: Annotated[int, Field(ge=0, le=2**31)] = 16
     logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
@@ -146,7 +146,7 @@ class Completion(Streamed):
 
     @model_validator(mode="after")
     def options_fit_together(self) -> "Completion":
-        if self.most == 0 and not self.echo:
+        if self.token_limit == 0 and not self.echo:
             raise UserError("max_tokens is 0, but must be at least 1")
         if self.best_of not in (None, self.n):
             raise UserError("best_of is not supported: use n, and choose yourself")
@@ -155,7 +155,7 @@ class Completion(Streamed):
         return self
 
     @property
-    def likely(self) -> int | None:
+    def num_likely(self) -> int | None:
         """How many of the most likely tokens to tell; None: no log-probabilities at all."""
         return self.logprobs
 
@@ -163,7 +163,7 @@ class Completion(Streamed):
 Messages = Annotated[list[dict[str, Any]], Field(max_length=10_000), FailFast()]
 
 
-class Talk(Options):
+class Conversation(Options):
     """A conversation, and what goes into the chat template with it."""
 
     messages: Messages = []
@@ -171,12 +171,12 @@ class Talk(Options):
     chat_template_kwargs: dict[str, Any] = {}
 
     @property
-    def offered(self) -> list[dict] | None:
+    def offered_tools(self) -> list[dict] | None:
         """What the model may call."""
         return self.tools or None
 
 
-class Chat(Streamed, Talk):
+class Chat(StreamedCall, Conversation):
     messages: Messages
     tool_choice: Any = "auto"
     parallel_tool_calls: bool = True
@@ -184,8 +184,8 @@ class Chat(Streamed, Talk):
     top_logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
 
     @property
-    def offered(self) -> list[dict] | None:
-        return None if self.tool_choice == "none" else super().offered
+    def offered_tools(self) -> list[dict] | None:
+        return None if self.tool_choice == "none" else super().offered_tools
 
     @model_validator(mode="after")
     def options_fit_together(self) -> "Chat":
@@ -194,19 +194,19 @@ class Chat(Streamed, Talk):
         return self
 
     @property
-    def likely(self) -> int | None:
+    def num_likely(self) -> int | None:
         return self.top_logprobs or 0 if self.logprobs else None
 
 
 class Generate(Options):
     """Tokens in, tokens out, as the training client of verifiers expects."""
 
-    class Drawn(Sampled):
+    class SamplingParams(SamplingOptions):
         logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
 
     model: Text
     token_ids: Tokens
-    sampling_params: Drawn = Drawn()
+    sampling_params: SamplingParams = SamplingParams()
     stream: bool = False
 
     @model_validator(mode="after")
@@ -216,15 +216,15 @@ class Generate(Options):
         return self
 
     @property
-    def drawn(self) -> Sampled:
+    def sampling(self) -> SamplingOptions:
         return self.sampling_params
 
     @property
-    def likely(self) -> int | None:
+    def num_likely(self) -> int | None:
         return self.sampling_params.logprobs
 
 
-class Tokenize(Talk):
+class Tokenize(Conversation):
     model: Text
     prompt: Text | None = None
     add_special_tokens: bool = True

@@ -10,7 +10,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import AtLeast, Below
 from rfs.files.models import check_model_name
 
-HERE = ("127.0.0.1", "localhost", "::1")
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 KEY = "RFS_API_KEY"  # in the environment, where a list of processes does not show it
 
 
@@ -50,14 +50,14 @@ class ServeOptions(Device):
                 f"{' and '.join(missing)} cannot be found: install the extra `serve`. In a clone: "
                 "uv run --extra serve rfs serve ..."
             )
-        for where in self.named().values():
+        for where in self.model_sources().values():
             check_model_name(where)
-        if self.host not in HERE and not self.key:
+        if self.host not in LOCAL_HOSTS and not self.key:
             raise UserError(
                 f"--host {self.host} lets others in: give a key, as in {KEY}=tml-... rfs serve "
                 f"--host {self.host} (Tinker's client needs one that begins with tml-)"
             )
-        return ", ".join(self.named())
+        return ", ".join(self.model_sources())
 
     @property
     def key(self) -> str:
@@ -67,14 +67,14 @@ class ServeOptions(Device):
     def folder(self) -> str:
         return self.log_path or "runs/serve"
 
-    def named(self) -> dict[str, str]:
+    def model_sources(self) -> dict[str, str]:
         """Where the models are, by the names that clients use."""
-        found: dict[str, str] = {}
+        sources: dict[str, str] = {}
         for word in self.model:
             name, equals, where = word.partition("=")
             if not (name and (where or not equals)):
                 raise UserError(f"--model {word}: give NAME=PATH")
-            if name in found:
+            if name in sources:
                 raise UserError(f"--model {name} is given twice")
-            found[name] = where or name
-        return found
+            sources[name] = where or name
+        return sources

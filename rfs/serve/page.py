@@ -9,20 +9,20 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from rfs.serve.body import NoSuchThing
-from rfs.serve.data import STANDS_IN
-from rfs.serve.models import Trained
+from rfs.serve.body import NotFound
+from rfs.serve.data import STAND_IN_NOTE
+from rfs.serve.models import TrainedModel
 from rfs.serve.openai import OpenAI
 from rfs.serve.promises import result_of
-from rfs.serve.tinker import Tinker, path_of
-from rfs.serve.watch import at, call_values, page_of
+from rfs.serve.recent_calls import call_page_values, local_time, render_page
+from rfs.serve.tinker import Tinker, tinker_path
 
 
-class Page:
+class Pages:
     """Web pages that show what is served."""
 
-    def __init__(self, tinker: Tinker, words: OpenAI) -> None:
-        self.tinker, self.words = tinker, words
+    def __init__(self, tinker: Tinker, openai: OpenAI) -> None:
+        self.tinker, self.openai = tinker, openai
 
     def routes(self) -> list[Route]:
         return [
@@ -38,8 +38,8 @@ class Page:
             {
                 "id": session.id,
                 "name": session.name,
-                "since": at(session.began),
-                "heard": round(now - session.heard),
+                "since": local_time(session.created_at),
+                "heard": round(now - session.last_seen),
                 "samplers": len(session.samplers),
                 "rows": [
                     self.row(models.trained[i]) for i in session.models if i in models.trained
@@ -52,42 +52,42 @@ class Page:
             ("models in training", len(models.trained)),
             ("answers being sampled", tinker.worker.in_progress),
         ]
-        stands_in = STANDS_IN if tinker.stable_stands_in else ""
-        shown = {"tiles": tiles, "sessions": sessions, "models": list(models.bases)}
-        shown |= {"stands_in": stands_in, "calls": self.words.latest}
-        return self.shown("home.html", request, here=str(request.base_url).rstrip("/"), **shown)
+        stands_in = STAND_IN_NOTE if tinker.replace_stable_reinforce else ""
+        values = {"tiles": tiles, "sessions": sessions, "models": list(models.bases)}
+        values |= {"stands_in": stands_in, "calls": self.openai.latest_calls}
+        return self.render("home.html", request, here=str(request.base_url).rstrip("/"), **values)
 
-    def row(self, trained: Trained) -> dict:
-        calls = self.tinker.watch.calls.get(trained.id)
+    def row(self, trained: TrainedModel) -> dict:
+        calls = self.tinker.recent_calls.calls.get(trained.id)
         return {
             "id": trained.id,
             "trains": trained.lora.shape,
             "steps": trained.steps,
             "loss": f"{calls[-1][1].loss_value:.4g}" if calls else "",
-            "saves": len(trained.saved()),
+            "saves": len(trained.save_records()),
         }
 
-    def trained(self, request: Request) -> Trained:
+    def trained(self, request: Request) -> TrainedModel:
         trained = self.tinker.models.trained.get(request.path_params["model_id"])
         if trained is None:
-            raise NoSuchThing(f"no model {request.path_params['model_id']!r} is in training")
+            raise NotFound(f"no model {request.path_params['model_id']!r} is in training")
         return trained
 
     async def model(self, request: Request) -> Response:
         trained = self.trained(request)
-        calls = list(self.tinker.watch.calls.get(trained.id, ()))  # the worker adds to them
+        calls = list(self.tinker.recent_calls.calls.get(trained.id, ()))  # the worker adds to them
         rows = [
             {
                 "number": number,
                 "step": call.step + 1,
                 "loss": call.loss_name,
                 "value": f"{call.loss_value:.5g}",
-                "data": len(call.asked.data),
+                "data": len(call.request.data),
                 "tokens": f"{call.tokens:,}",
             }
             for number, call in reversed(calls)
         ]
-        return self.shown(
+        return self.render(
             "model.html",
             request,
             id=trained.id,
@@ -96,25 +96,28 @@ class Page:
             steps=trained.steps,
             folder=str(trained.folder),
             calls=rows,
-            saves=[(path_of(trained.id, saved), at(saved.time)) for saved in trained.saved()],
+            saves=[
+                (tinker_path(trained.id, saved), local_time(saved.time))
+                for saved in trained.save_records()
+            ],
         )
 
     async def call(self, request: Request) -> Response:
         trained, number = self.trained(request), request.path_params["number"]
-        known = number.isascii() and number.isdecimal() and len(number) < 10
-        call = self.tinker.watch.find(trained.id, int(number)) if known else None
+        is_number = number.isascii() and number.isdecimal() and len(number) < 10
+        call = self.tinker.recent_calls.find(trained.id, int(number)) if is_number else None
         if call is None:
-            raise NoSuchThing(f"call {number} of {trained.id} is not kept, or never was")
-        asking = partial(trained.policy.logprobs, call.rollouts)
-        now = await result_of(self.tinker.worker.work(asking))
-        return self.shown(
+            raise NotFound(f"call {number} of {trained.id} is not kept, or never was")
+        score = partial(trained.policy.logprobs, call.rollouts)
+        now = await result_of(self.tinker.worker.submit(score))
+        return self.render(
             "call.html",
             request,
             linked=True,
-            **call_values(trained, int(number), call, now),
+            **call_page_values(trained, int(number), call, now),
         )
 
-    def shown(self, template: str, request: Request, **values) -> Response:
-        given = request.query_params.get("key")
-        key = Markup("?key={}").format(quote(given, safe="")) if given else ""
-        return HTMLResponse(page_of(template, key=key, **values))
+    def render(self, template: str, request: Request, **values) -> Response:
+        key_sent = request.query_params.get("key")
+        key = Markup("?key={}").format(quote(key_sent, safe="")) if key_sent else ""
+        return HTMLResponse(render_page(template, key=key, **values))

@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-HELD = 40.0  # seconds that a fetch waits for the result; the client's own limit is 45
-KEPT_FETCHED = 60.0  # seconds that a fetched result is kept, in case it is fetched again
-KEPT = 1800.0  # and a result that nobody has fetched
-MOST_BYTES = 256 * 2**20  # of fetched results: beyond it, those fetched first go first
+FETCH_TIMEOUT = 40.0  # seconds that a fetch waits for the result; the client's own limit is 45
+KEEP_FETCHED = 60.0  # seconds that a fetched result is kept, in case it is fetched again
+KEEP_UNFETCHED = 1800.0  # and a result that nobody has fetched
+MAX_BYTES = 256 * 2**20  # of fetched results: beyond it, those fetched first go first
 
 
 @dataclass
@@ -24,16 +24,16 @@ class Promise:
     id: str
     session: str
     future: Future
-    known: float = math.inf  # when there was a result
-    fetched: float | None = None  # when
+    settled_at: float = math.inf  # when there was a result
+    fetched_at: float | None = None  # when
     size: int = 0
     cancel: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        self.future.add_done_callback(self.note_known)
+        self.future.add_done_callback(self.note_settled)
 
-    def note_known(self, _: Future) -> None:
-        self.known = time.monotonic()
+    def note_settled(self, _: Future) -> None:
+        self.settled_at = time.monotonic()
 
 
 class Promises:
@@ -48,13 +48,13 @@ class Promises:
 
     async def wait(self, promise: Promise) -> object:
         """Its result, or its error; TimeoutError after `HELD` seconds."""
-        await done(promise.future, HELD)
+        await wait_for(promise.future, FETCH_TIMEOUT)
         self.note_fetched(promise)
         return promise.future.result()
 
     def note_fetched(self, promise: Promise) -> None:
-        if promise.fetched is None:
-            promise.fetched = time.monotonic()
+        if promise.fetched_at is None:
+            promise.fetched_at = time.monotonic()
             promise.cancel = lambda: None  # which held the request: not needed anymore
             if not promise.future.cancelled() and promise.future.exception() is None:
                 result = promise.future.result()
@@ -65,10 +65,10 @@ class Promises:
 
     def tidy(self) -> None:
         """Forgets results that were fetched a while ago, and more if they take too much memory."""
-        before = time.monotonic() - KEPT_FETCHED
+        deadline = time.monotonic() - KEEP_FETCHED
         while self.fetched:
             oldest = next(iter(self.fetched.values()))
-            if self.size <= MOST_BYTES and oldest.fetched > before:
+            if self.size <= MAX_BYTES and oldest.fetched_at > deadline:
                 break
             self.forget(oldest)
 
@@ -77,14 +77,14 @@ class Promises:
         if self.fetched.pop(promise.id, None):
             self.size -= promise.size
 
-    def tidy_unfetched(self) -> None:
-        before = time.monotonic() - KEPT
+    def forget_unfetched(self) -> None:
+        deadline = time.monotonic() - KEEP_UNFETCHED
         for promise in list(self.by_id.values()):
-            if promise.known < before:
+            if promise.settled_at < deadline:
                 self.forget(promise)
 
-    def drop(self, session: str) -> None:
-        """The session's client is gone: what it requested is cancelled and forgotten."""
+    def drop_session(self, session: str) -> None:
+        """Cancels and forgets all requests of a session whose client is gone."""
         for promise in [p for p in self.by_id.values() if p.session == session]:
             promise.cancel()
             promise.future.cancel()
@@ -92,22 +92,22 @@ class Promises:
 
 
 async def result_of(future: Future) -> Any:
-    await done(future)
+    await wait_for(future)
     return future.result()
 
 
-async def done(future: Future, seconds: float | None = None) -> None:
+async def wait_for(future: Future, seconds: float | None = None) -> None:
     """Waits until there is a result, or an error; TimeoutError after `seconds`."""
     loop = asyncio.get_running_loop()
-    known: asyncio.Future = loop.create_future()
+    settled: asyncio.Future = loop.create_future()
 
-    def tell() -> None:
-        if not known.done():
-            known.set_result(None)
+    def settle() -> None:
+        if not settled.done():
+            settled.set_result(None)
 
     def from_thread(_: Future) -> None:
         with suppress(RuntimeError):  # the loop was closed meanwhile: nobody is waiting anymore
-            loop.call_soon_threadsafe(tell)
+            loop.call_soon_threadsafe(settle)
 
     future.add_done_callback(from_thread)
-    await asyncio.wait_for(known, seconds)
+    await asyncio.wait_for(settled, seconds)

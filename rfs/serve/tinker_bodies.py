@@ -1,4 +1,4 @@
-"""What each of Tinker's calls may have, under the names that Tinker's client sends. Keys that are
+"""The fields of each of Tinker's calls, under the names that Tinker's client sends. Keys that are
 not here are ignored: they are the client's notes, or the default of something that is not done."""
 
 import time
@@ -7,19 +7,19 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, FailFast, Field, field_validator, model_validator
 
 from reasoning_from_scratch.errors import UserError
-from rfs.serve.body import Checked, Notes, Temperature, Text, Tokens, TopK, TopP
-from rfs.serve.messages import MOST_SEQ_ID, NO_IMAGES
-from rfs.serve.models import TRAINING, Adam, Lora, SaveName, parsed_path
-from rfs.serve.prompts import MOST_NUMBERS
+from rfs.serve.body import BodyModel, Notes, Temperature, Text, Tokens, TopK, TopP
+from rfs.serve.messages import MAX_SEQ_ID, NO_IMAGES
+from rfs.serve.models import TRAINING, Adam, Lora, SaveName, parse_path
+from rfs.serve.prompt_scores import MAX_NUMBERS
 
 HOUR, TEN_YEARS = 3600, 10 * 366 * 24 * 3600
-MOST_SAMPLES = 1024
+MAX_SAMPLES = 1024
 LONGEST_STOP = 500  # characters
 NO_ENCRYPTION = "saves are folders here: drop age_encryption_recipients"
 Number = Annotated[int, Field(ge=0, le=10**9 - 1)]  # of a session's models, or of its samplers
 
 
-def refused(sentence: str) -> AfterValidator:
+def refuse_key(sentence: str) -> AfterValidator:
     """A key that a client may know and this server does not."""
 
     def refuse(_: Any) -> None:
@@ -31,20 +31,20 @@ def refused(sentence: str) -> AfterValidator:
 # --- sessions
 
 
-class OneSession(Checked):
+class OneSession(BodyModel):
     session_id: Text
 
 
-class CreateSession(Checked):
+class CreateSession(BodyModel):
     display_name: Text | None = None
     user_metadata: Notes | None = None
 
 
 class SearchSessions(CreateSession):
-    class Cursor(Checked):
+    class Cursor(BodyModel):
         last_session_id: Text | None = None
 
-    class Status(Checked):
+    class Status(BodyModel):
         type: Text
 
     session_id: Text | None = None
@@ -56,7 +56,7 @@ class SearchSessions(CreateSession):
 # --- models
 
 
-class Optimizer(Checked):
+class Optimizer(BodyModel):
     type: Literal["adamw"] = "adamw"
 
 
@@ -73,14 +73,14 @@ class CreateModel(NewModel):
     lora_config: Lora = Lora(rank=0)
 
 
-class OneModel(Checked):
+class OneModel(BodyModel):
     model_id: Text
 
 
 class Numbered(OneModel):
     """A call that changes a model, and its number among them."""
 
-    seq_id: Annotated[int | None, Field(ge=1, le=MOST_SEQ_ID)] = None  # None: the next one
+    seq_id: Annotated[int | None, Field(ge=1, le=MAX_SEQ_ID)] = None  # None: the next one
 
     @property
     def session_id(self) -> str:
@@ -89,13 +89,15 @@ class Numbered(OneModel):
 
 class OptimStep(Numbered):
     adam_params: Adam = Adam()
-    optimizer_params: Annotated[Any, refused("the only optimizer is AdamW: use AdamParams")] = None
+    optimizer_params: Annotated[Any, refuse_key("the only optimizer is AdamW: use AdamParams")] = (
+        None
+    )
 
 
 # --- saves
 
 
-class TimeToLive(Checked):
+class TimeToLive(BodyModel):
     ttl_seconds: Annotated[int | None, Field(ge=HOUR, le=TEN_YEARS)] = None
 
     @property
@@ -108,7 +110,7 @@ class Save(Numbered, TimeToLive):
     user_metadata: Notes | None = None
 
     @property
-    def about(self) -> dict:
+    def details(self) -> dict:
         """What is kept with it."""
         return {"expires": self.expires, "metadata": self.user_metadata}
 
@@ -132,16 +134,16 @@ class SaveForSampler(Save):
 
 
 class SaveExternal(Save):
-    age_encryption_recipients: Annotated[Any, refused(NO_ENCRYPTION)] = None
+    age_encryption_recipients: Annotated[Any, refuse_key(NO_ENCRYPTION)] = None
 
 
 def for_training(path: str) -> str:
-    if parsed_path(path)[1] != TRAINING:
+    if parse_path(path)[1] != TRAINING:
         raise UserError(f"{path} was saved for sampling, without an optimizer; use a /weights/")
     return path
 
 
-class LoadWeights(Checked):
+class LoadWeights(BodyModel):
     """Into a model that exists, and then also a `Numbered`, or else a `NewModel`."""
 
     model_config = ConfigDict(extra="allow")
@@ -152,7 +154,7 @@ class LoadWeights(Checked):
     base_model: Text | None = None
 
 
-class WeightsInfo(Checked):
+class WeightsInfo(BodyModel):
     tinker_path: Text
 
 
@@ -165,11 +167,11 @@ class CreateSampler(OneSession):
     model_path: Text | None = None
 
 
-class OneSampler(Checked):
+class OneSampler(BodyModel):
     sampling_session_id: Text
 
 
-class Chunk(Checked):
+class Chunk(BodyModel):
     type: str = "encoded_text"
     tokens: Tokens
 
@@ -181,7 +183,7 @@ class Chunk(Checked):
         return kind
 
 
-class Prompt(Checked):
+class Prompt(BodyModel):
     chunks: Annotated[list[Chunk], Field(max_length=100_000), FailFast()]
 
     @property
@@ -190,16 +192,16 @@ class Prompt(Checked):
 
 
 def tokens_or_texts(stop: Any) -> list[int] | list[str]:
-    several = stop if isinstance(stop, list) else [stop]
-    kinds = {type(one) for one in several}
-    if not kinds <= {int} and not kinds <= {str} or len(several) > 64 or "" in several:
+    stops = stop if isinstance(stop, list) else [stop]
+    kinds = {type(item) for item in stops}
+    if not kinds <= {int} and not kinds <= {str} or len(stops) > 64 or "" in stops:
         raise ValueError("a text, or a list of at most 64 texts or tokens")
-    if any(len(one) > LONGEST_STOP for one in several if isinstance(one, str)):
+    if any(len(item) > LONGEST_STOP for item in stops if isinstance(item, str)):
         raise UserError(f"a text in stop has more than {LONGEST_STOP} characters")
-    return several
+    return stops
 
 
-class SamplingParams(Checked):
+class SamplingParams(BodyModel):
     # None: as many as the context has room for.
     max_tokens: Annotated[int | None, Field(ge=0, le=2**31)] = None
     seed: Annotated[int | None, Field(ge=0, le=2**64 - 1)] = None
@@ -210,11 +212,11 @@ class SamplingParams(Checked):
     top_k: TopK = 0
 
 
-Index = Annotated[int, Field(ge=0, le=MOST_NUMBERS)]
-Indices = Annotated[list[Index], Field(max_length=MOST_NUMBERS + 1), FailFast()]
+Index = Annotated[int, Field(ge=0, le=MAX_NUMBERS)]
+Indices = Annotated[list[Index], Field(max_length=MAX_NUMBERS + 1), FailFast()]
 
 
-class Tensor(Checked):
+class Tensor(BodyModel):
     """Integers, dense or, with these indices, as the nonzero entries of its rows (CSR)."""
 
     data: Tokens
@@ -228,7 +230,7 @@ HowMany = Annotated[int, Field(ge=0, le=1000)]  # tokens in each place
 
 class Sample(OneSampler):
     seq_id: Annotated[int, Field(ge=0, le=2**63 - 1)]
-    num_samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 1
+    num_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] = 1
     prompt: Prompt
     sampling_params: SamplingParams = SamplingParams()
     topk_sample_logprobs: HowMany = 0
@@ -240,5 +242,5 @@ class Sample(OneSampler):
     record_stability_info: bool = False
 
 
-class OneRequest(Checked):
+class OneRequest(BodyModel):
     request_id: Text

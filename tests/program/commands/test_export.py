@@ -16,9 +16,9 @@ from reasoning_from_scratch.problems import load_prompt_format, prompt_format_of
 from rfs import load_model_and_tokenizer
 from rfs.commands.chat import Chat, ChatOptions
 from rfs.commands.cli import main
-from rfs.serve.asked import conversation, stops_of
 from rfs.serve.models import Models
-from rfs.serve.openai_bodies import Sampled, Talk
+from rfs.serve.openai_bodies import Conversation, SamplingOptions
+from rfs.serve.openai_call import conversation_prompt, stops_of
 
 LLAMA = {"qk_norm": False, "norm_eps": 1e-5}
 
@@ -158,9 +158,9 @@ def test_a_model_is_asked_the_way_it_was_trained(asked_otherwise, name, capsys, 
     with caplog.at_level("INFO"):
         served = Models({"mine": str(place)}, tmp_path).base("mine")
     assert "mine: a single question is asked as in training: 'Q: 1 + 1" in caplog.text
-    body = Talk(messages=[{"role": "user", "content": "abc"}])
-    assert served.tokenizer.encode(conversation(body, served)) == asked
-    assert stops_of(Sampled(), served.tokenizer).texts == ("\n\n",)
+    body = Conversation(messages=[{"role": "user", "content": "abc"}])
+    assert served.tokenizer.encode(conversation_prompt(body, served)) == asked
+    assert stops_of(SamplingOptions(), served.tokenizer).texts == ("\n\n",)
     assert Chat(model, tokenizer, ChatOptions(template="plain")).prompt_ids("a") == [
         *tokenizer.encode("a")
     ]

@@ -27,7 +27,7 @@ from rfs.scale import lag as module
 from rfs.scale.lag import async_rollouts
 from rfs.scale.ranks import Ranks
 from rfs.scale.ranks_policy import RanksPolicy
-from rfs.scale.torchrun import check_several
+from rfs.scale.torchrun import check_multi_rank_options
 from rfs.tasks.judge import judge_of
 from tests.program.run.test_interrupts import timeless
 
@@ -117,7 +117,7 @@ class Counting(nn.Module):
 
 
 class World:
-    """A trainer and a sampler of given speeds; `sample` stands in for Sampler.parts.
+    """A trainer and a sampler of given speeds; `sample` stands in for SamplerThread.sample_parts.
 
     `sampling` and `training` are called with the world and the step, and take their time.
     """
@@ -127,7 +127,9 @@ class World:
         self.sampling, self.training = sampling, training
         self.model, self.clock = Counting(), Clock()
         self.began, self.lags, self.updates = [], [], 0
-        monkeypatch.setattr(module.Sampler, "parts", lambda _, *given: self.sample(*given))
+        monkeypatch.setattr(
+            module.SamplerThread, "sample_parts", lambda _, *given: self.sample(*given)
+        )
 
     def sample(self, snapshot, step):
         self.began.append(step)
@@ -211,7 +213,7 @@ def test_what_goes_wrong_in_the_thread_is_raised_when_its_turn_comes(monkeypatch
             raise MemoryError("no more")
         return sample(snapshot, step)
 
-    monkeypatch.setattr(module.Sampler, "parts", failing)
+    monkeypatch.setattr(module.SamplerThread, "sample_parts", failing)
     with pytest.raises(MemoryError, match="no more") as caught:
         world.train()
     assert len(world.lags) == 4, "what was sampled before is trained on"
@@ -301,12 +303,12 @@ def test_the_trainer_streams_what_the_thread_has_sampled_so_far(tmp_path, monkey
     """Lag and streaming: parts of a step arrive one by one, and come to the plain run's weights."""
     runs, arrived = [], []
 
-    def counted(self, step, original=module.Sampler.take):
+    def counted(self, step, original=module.SamplerThread.groups_of_step):
         for part in original(self, step):
             arrived.append(len(part))
             yield part
 
-    monkeypatch.setattr(module.Sampler, "take", counted)
+    monkeypatch.setattr(module.SamplerThread, "groups_of_step", counted)
     for name, changes in (("plain", {}), ("streamed", {"num_minibatches": 4})):
         config = toy_config(tmp_path / name, steps=3, reward=LETTERS, **changes)
         late = replaced(config, max_steps_off_policy=1)
@@ -319,7 +321,7 @@ def test_the_trainer_streams_what_the_thread_has_sampled_so_far(tmp_path, monkey
 def test_active_sampling_with_lag_is_for_one_rank(tmp_path):
     config = resolved(toy_config(tmp_path, max_steps_off_policy=1, active_sampling=True))
     with pytest.raises(UserError, match="--active-sampling must know"):
-        check_several(config)
+        check_multi_rank_options(config)
 
 
 def test_ranks_gather_outside_of_the_thread(monkeypatch):

@@ -26,7 +26,7 @@ from toy import toy_model
 from reasoning_from_scratch.text import read_lines
 from rfs.scale import sharding
 from rfs.scale.ranks import Ranks
-from rfs.scale.ranks_policy import BUCKET, buckets
+from rfs.scale.ranks_policy import BUCKET_SIZE, buckets
 
 HERE = Path(__file__).parents[2]
 ENVIRONMENT = {
@@ -174,7 +174,7 @@ def with_shards(*jobs: dict) -> list[dict]:
     return [
         {"name": f"{job['name']}-fsdp", "config": job["config"] | {"shard": "fsdp"}}
         for job in jobs
-        if sharding.ON_CPU
+        if sharding.CAN_SHARD_ON_CPU
     ]
 
 
@@ -292,7 +292,7 @@ def test_rows_are_shared_out_evenly_and_each_once():
 
 
 def test_buckets_are_few_and_hold_everything():
-    sizes = [BUCKET - 5, 5, 1, BUCKET + 7, 3]
+    sizes = [BUCKET_SIZE - 5, 5, 1, BUCKET_SIZE + 7, 3]
     tensors = [torch.empty(size, device="meta") for size in sizes]
     parts = [[tensor.numel() for tensor in part] for part in buckets(tensors)]
-    assert parts == [[BUCKET - 5, 5], [1], [BUCKET + 7], [3]]
+    assert parts == [[BUCKET_SIZE - 5, 5], [1], [BUCKET_SIZE + 7], [3]]

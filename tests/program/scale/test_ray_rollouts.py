@@ -21,7 +21,7 @@ from reasoning_from_scratch.trainer import on_policy_rollouts
 from rfs.run.options import resolved
 from rfs.scale import ray_rollouts, ray_start
 from rfs.scale.ray_rollouts import Actors, equal_parts
-from rfs.scale.ray_sampler import SamplerSetup, empty_model, packed, parameters, unpack
+from rfs.scale.ray_sampler import SamplerSetup, empty_model, pack, select_parameters, unpack
 from rfs.tasks.judge import judge_of
 from tests.program.scale.test_ranks import same, torchrun_jobs
 from tests.program.scale.test_ray_start import needs_ray
@@ -97,7 +97,7 @@ def test_a_sampler_has_the_learners_model(tmp_path, tied, lora):
     learners = toy_model(tie_embeddings=tied)
     if lora:
         add_lora(learners, *lora)
-    frozen, trained = (packed(parameters(learners, trained)) for trained in (False, True))
+    frozen, trained = (pack(select_parameters(learners, trained)) for trained in (False, True))
     cfg = {**learners.cfg, "dtype": torch.float32}
     setup = SamplerSetup(toy_config(tmp_path), lora, cfg, None, frozen, "cpu", threads=1)
     torch.use_deterministic_algorithms(True)  # memory that nobody has filled is full of NaN
@@ -184,14 +184,14 @@ class Killer:
     def __init__(self, ray, monkeypatch, receipts):
         self.ray, self.receipts, self.random = ray, set(receipts), random.Random(3)
         self.count = self.dead = self.signals = 0
-        receive, lost = Actors.receive, Actors.lost
+        receive, lost = Actors.receive, Actors.handle_death
 
         def watched(samplers):
             self.count += 1
             if self.count in self.receipts:
                 samplers.assign()
                 working = [sampler for sampler, _ in samplers.tasks.values()]
-                known = {str(sampler): sampler for sampler in [*samplers.load, *working]}
+                known = {str(sampler): sampler for sampler in [*samplers.chunk_counts, *working]}
                 self.kill(known[self.random.choice(sorted(known))])
             receive(samplers)
 
@@ -200,7 +200,7 @@ class Killer:
             lost(samplers, *what)
 
         monkeypatch.setattr(Actors, "receive", watched)
-        monkeypatch.setattr(Actors, "lost", counted)
+        monkeypatch.setattr(Actors, "handle_death", counted)
 
     def kill(self, sampler):
         pids = sampler_processes(self.ray.get_runtime_context().gcs_address)
@@ -240,7 +240,7 @@ def test_samplers_that_cannot_live_end_the_run(ray, world, tmp_path, monkeypatch
             os._exit(1)
 
     monkeypatch.setattr(ray_rollouts, "RemoteSampler", Dying)
-    monkeypatch.setattr(ray_rollouts, "DEATHS", 2)
+    monkeypatch.setattr(ray_rollouts, "MAX_DEATHS", 2)
     with pytest.raises(UserError, match="2 samplers in a row died") as error:
         trained(tmp_path, "run", sampler="ray", num_samplers=1)
     assert "\n" not in str(error.value)

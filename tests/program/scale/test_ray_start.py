@@ -34,7 +34,7 @@ def needs_ray():
 )
 def test_a_wrong_address_is_one_line_in_bounded_time(monkeypatch, tmp_path, address, says):
     needs_ray()
-    monkeypatch.setattr(ray_start, "ANSWERING", 3.0)
+    monkeypatch.setattr(ray_start, "ANSWER_TIMEOUT", 3.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = address.replace("listener", str(listener.getsockname()[1]))
         with pytest.raises(UserError, match=says) as error:

@@ -18,10 +18,10 @@ from rfs.run.start import claimed
 from rfs.scale import torchrun
 from rfs.scale.ranks import Ranks
 from rfs.scale.torchrun import (
-    check_alike,
+    check_equal_options,
     check_restartable,
+    fresh_store,
     join_ranks,
-    meeting_place,
     rank_device,
 )
 
@@ -50,9 +50,9 @@ def test_no_rank_takes_a_dead_one_for_rank_0():
     places = []
     for first, second in [(0, 1), (1, 0), (1, 0)]:
         with ThreadPoolExecutor() as ranks:
-            early = ranks.submit(meeting_place, store, first, 2)
+            early = ranks.submit(fresh_store, store, first, 2)
             time.sleep(0.2)
-            late = ranks.submit(meeting_place, store, second, 2)
+            late = ranks.submit(fresh_store, store, second, 2)
         early.result().set("address", f"{first} at {len(places)}")
         assert late.result().get("address").decode() == f"{first} at {len(places)}"
         places.append(late.result())
@@ -63,7 +63,7 @@ def test_a_rank_0_that_does_not_come_is_said(two_ranks, tmp_path, monkeypatch):
     """The store is there, as under torchrun, but who should be rank 0 is not."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     store.set("rank 0", "a dead one's name")
-    monkeypatch.setattr(torchrun, "JOINING", timedelta(seconds=1))
+    monkeypatch.setattr(torchrun, "JOIN_TIMEOUT", timedelta(seconds=1))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("MASTER_PORT", str(store.port))
     with pytest.raises(UserError, match="within 1 s: rank 0 has not"):
@@ -91,7 +91,7 @@ def test_other_options_on_another_rank_are_said(tmp_path):
             return [value | {"steps": 7, "log_path": "runs/zero"}, value]
 
     with pytest.raises(UserError, match="rank 1 .*steps is 4 there"):
-        check_alike(resolved(toy_config(tmp_path)), Two())
+        check_equal_options(resolved(toy_config(tmp_path)), Two())
 
 
 def test_only_a_restart_of_the_same_job_goes_on(tmp_path, monkeypatch):

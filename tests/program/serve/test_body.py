@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
-from rfs.serve.body import BadValues, checked
-from rfs.serve.models import Adam, Saved
+from rfs.serve.body import BadValues, validate
+from rfs.serve.models import Adam, SaveRecord
 from rfs.serve.openai_bodies import Chat, Completion, Generate
 from rfs.serve.tinker_bodies import CreateModel, LoadWeights, OptimStep, Sample, SaveForSampler
 
@@ -45,11 +45,11 @@ SAVED = {"kind": "weights", "name": "a", "time": 1.0}
         (SaveForSampler, CALL, {}, "path is missing, and so is sampling_session_seq_id"),
         (LoadWeights, CALL, {"path": "/x"}, "'/x' is not the path of a save"),
         # Numbers that JSON does not have, in files.
-        (Saved, SAVED, {"time": float("nan")}, "time is nan, but must be a finite number"),
-        (Saved, SAVED, {"time": 10**400}, "but must be a number"),
-        (Saved, SAVED, {"metadata": {"a": float("inf")}}, "an object with finite numbers"),
+        (SaveRecord, SAVED, {"time": float("nan")}, "time is nan, but must be a finite number"),
+        (SaveRecord, SAVED, {"time": 10**400}, "but must be a number"),
+        (SaveRecord, SAVED, {"metadata": {"a": float("inf")}}, "an object with finite numbers"),
         (
-            Saved,
+            SaveRecord,
             SAVED,
             {"name": "../x"},
             "name is '../x', but must be a name of at most 100 letters",
@@ -62,24 +62,24 @@ SAVED = {"kind": "weights", "name": "a", "time": 1.0}
 )
 def test_what_is_wrong_is_one_sentence(kind, good, bad, says):
     with pytest.raises(BadValues) as error:
-        checked(kind, good | bad)
+        validate(kind, good | bad)
     assert says in str(error.value) and len(str(error.value)) < 300
     assert error.value.values == good | bad  # which say whose turn it was
 
 
 @pytest.mark.parametrize("kind, good", [
     (Completion, COMPLETION), (Chat, CHAT), (Generate, GENERATE), (CreateModel, CREATE),
-    (Sample, SAMPLE), (Saved, SAVED), (OptimStep, CALL),
+    (Sample, SAMPLE), (SaveRecord, SAVED), (OptimStep, CALL),
 ])  # fmt: skip
 def test_null_is_nothing(kind, good):
     optional = {key: None for key, field in kind.model_fields.items() if not field.is_required()}
-    assert checked(kind, optional | good).model_dump() == checked(kind, good).model_dump()
+    assert validate(kind, optional | good).model_dump() == validate(kind, good).model_dump()
 
 
 def test_a_whole_number_is_a_number():
-    found = checked(Completion, COMPLETION | {"temperature": 1, "top_k": -1})
+    found = validate(Completion, COMPLETION | {"temperature": 1, "top_k": -1})
     assert type(found.temperature) is float and found.top_k == 0
-    assert checked(Adam, {"learning_rate": 0}).learning_rate == 0
+    assert validate(Adam, {"learning_rate": 0}).learning_rate == 0
 
 
 @pytest.mark.parametrize("kind, good, key", [
@@ -92,10 +92,10 @@ def test_a_list_without_anything_good_in_it_is_refused_at_its_first(kind, good, 
     bad = good | {key: [{}, 1.5, None] * 300_000}
     before = time.perf_counter()
     with pytest.raises(BadValues) as error:
-        checked(kind, bad)
+        validate(kind, bad)
     assert time.perf_counter() - before < 0.5 and len(str(error.value)) < 300
 
 
 def test_what_a_save_says_can_be_written_and_read():
-    saved = Saved(**SAVED, metadata={"a": [1, "x"]}, expires=None, batch=3)
-    assert checked(Saved, json.loads(json.dumps(saved.model_dump()))) == saved
+    saved = SaveRecord(**SAVED, metadata={"a": [1, "x"]}, expires=None, batch=3)
+    assert validate(SaveRecord, json.loads(json.dumps(saved.model_dump()))) == saved

@@ -15,7 +15,7 @@ from rfs.serve.options import ServeOptions
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
-from rfs.serve.app import words_at_start
+from rfs.serve.app import startup_lines
 
 
 class Process:
@@ -140,7 +140,7 @@ def test_three_lines_say_what_to_do_and_one_server_has_a_folder(start, tmp_path,
 
 
 def test_a_loss_that_is_another_is_said_at_the_start():
-    said = [words_at_start(ServeOptions(stability=how), 8000) for how in ("off", "importance")]
+    said = [startup_lines(ServeOptions(stability=how), 8000) for how in ("off", "importance")]
     added = set(said[1]) - set(said[0])
     assert added == {"stable_reinforce: computed as importance_sampling (--stability importance)"}
 
@@ -162,4 +162,4 @@ def test_what_cannot_be_served(options, message, monkeypatch):
 
 def test_with_a_key_others_may_come():
     assert ServeOptions(host="0.0.0.0", api_key="tml-x").check() == "tiny"
-    assert ServeOptions(model=("a=tiny", "b=tiny")).named() == {"a": "tiny", "b": "tiny"}
+    assert ServeOptions(model=("a=tiny", "b=tiny")).model_sources() == {"a": "tiny", "b": "tiny"}

@@ -10,7 +10,7 @@ from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
-from rfs.serve.data import as_output, loss_of, rollouts_of
+from rfs.serve.data import logprobs_as_sent, loss_of, rollouts_of
 from rfs.serve.messages import Datum
 
 TOKENS = [[1, 2, 3, 4, 5], [1, 2, 6], [7, 8, 9, 10]]
@@ -98,7 +98,7 @@ def test_cross_entropy_with_several_targets_at_each_place(training_pass):
     found = [torch.empty(0)] * 3
     policy.forward_backward(rollouts, loss_of("cross_entropy", {}), 1.0, found)
     assert torch.allclose(model.out_head.weight.grad, wanted[0], atol=1e-5)
-    assert np.allclose(as_output(found, datum), own.detach().numpy(), atol=1e-5)
+    assert np.allclose(logprobs_as_sent(found, datum), own.detach().numpy(), atol=1e-5)
 
 
 def test_whole_numbers_are_tokens_in_any_format():

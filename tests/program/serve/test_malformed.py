@@ -19,11 +19,11 @@ from rfs.serve.body import read_bytes
 from rfs.serve.messages import (
     FLOAT32,
     INT64,
-    of_bytes,
-    of_entry,
-    of_integer,
-    of_integers,
-    of_numbers,
+    array_field,
+    bytes_field,
+    integer_field,
+    map_entry,
+    packed_field,
 )
 
 API = "/api/v1"
@@ -171,27 +171,27 @@ def test_half_a_character_becomes_a_mark(ask):
 def tensor(values, kind=np.int64, shape=None):
     format = {np.int64: INT64, np.float32: FLOAT32}[kind]
     shape = [len(values)] if shape is None else shape
-    return of_numbers(1, values, kind) + of_integer(3, format) + of_integers(4, shape)
+    return array_field(1, values, kind) + integer_field(3, format) + packed_field(4, shape)
 
 
 def sparse(values, starts, columns, shape):
-    rows = of_numbers(1, values, np.int64) + of_numbers(2, starts, np.int64)
-    return of_bytes(2, rows + of_numbers(3, columns, np.int64)) + of_integer(3, INT64) + (
-        of_integers(4, shape)
+    rows = array_field(1, values, np.int64) + array_field(2, starts, np.int64)
+    return bytes_field(2, rows + array_field(3, columns, np.int64)) + integer_field(3, INT64) + (
+        packed_field(4, shape)
     )  # fmt: skip
 
 
 def datum(tokens=(1, 2, 3), **tensors):
     inputs = {"target_tokens": tensor([2, 3, 4]), "weights": tensor([1, 1, 1], np.float32)}
-    chunk = of_bytes(1, of_bytes(1, of_numbers(1, tokens, np.int32)))
-    named = [of_entry(2, key, of_bytes(2, value)) for key, value in (inputs | tensors).items()]
-    return of_bytes(3, chunk + b"".join(named))
+    chunk = bytes_field(1, bytes_field(1, array_field(1, tokens, np.int32)))
+    named = [map_entry(2, key, bytes_field(2, value)) for key, value in (inputs | tensors).items()]
+    return bytes_field(3, chunk + b"".join(named))
 
 
 def request(line, *data, loss="cross_entropy", **config):
-    head = of_bytes(1, line.model) + of_integer(2, next(line.numbers))
-    settings = [of_entry(5, key, b"\x11" + np.float64(value).tobytes()) for key, value in config]
-    return head + b"".join(data) + of_bytes(4, loss) + b"".join(settings)
+    head = bytes_field(1, line.model) + integer_field(2, next(line.numbers))
+    settings = [map_entry(5, key, b"\x11" + np.float64(value).tobytes()) for key, value in config]
+    return head + b"".join(data) + bytes_field(4, loss) + b"".join(settings)
 
 
 MALFORMED = {
@@ -218,7 +218,7 @@ MALFORMED = {
 
 
 def test_the_zeros_of_all_sparse_tensors_have_one_limit(ask, line, monkeypatch):
-    monkeypatch.setattr("rfs.serve.messages.MOST_SIZE", 1000)
+    monkeypatch.setattr("rfs.serve.messages.MAX_SIZE", 1000)
     half = datum(target_tokens=sparse([], [0, 0], [], [1, 500]))
     status, text = ask(f"{API}/forward_backward", request(line, half, half), **PROTOBUF)
     assert status == 200 and "inputs have shapes" in line.result(answer_of(text))[1]
@@ -270,7 +270,7 @@ def test_data_that_means_nothing(ask, line, name):
 
 def test_a_number_that_is_none(ask, line):
     """In protobuf 0 is not the same as nothing."""
-    body = of_bytes(1, line.model) + b"\x10\x00" + datum() + of_bytes(4, "cross_entropy")
+    body = bytes_field(1, line.model) + b"\x10\x00" + datum() + bytes_field(4, "cross_entropy")
     says = "seq_id is 0, but must be a whole number from 1"
     check_refused(*ask(f"{API}/forward_backward", body, **PROTOBUF), says=says)
     zero = {"model_id": line.model, "seq_id": 0}
@@ -439,7 +439,7 @@ def test_a_call_that_is_too_large_has_had_its_turn(ask, line, inner):
 
 
 def test_a_loss_request_that_is_too_large_has_had_its_turn(ask, line, monkeypatch):
-    monkeypatch.setattr("rfs.serve.tinker.read_bytes", partial(read_bytes, most=200))
+    monkeypatch.setattr("rfs.serve.tinker.read_bytes", partial(read_bytes, max_bytes=200))
     large = request(line, datum(), datum())
     says = "the body has more than"
     check_refused(*ask(f"{API}/forward_backward", large, **PROTOBUF), wanted=413, says=says)
@@ -473,14 +473,14 @@ def test_no_answer_has_a_number_that_is_none(ask, server, monkeypatch):
 @pytest.mark.parametrize("how", ["unloaded", "finished"])
 def test_a_call_that_outlives_its_model_leaves_nothing(ask, server, how, monkeypatch):
     line, computing, ends = Line(ask), threading.Event(), threading.Event()
-    scored = server.tinker.scored
+    scored = server.tinker.compute_loss
 
     def slowly(*given):
         computing.set()
         ends.wait(20)
         return scored(*given)
 
-    monkeypatch.setattr(server.tinker, "scored", slowly)
+    monkeypatch.setattr(server.tinker, "compute_loss", slowly)
     for _ in range(2):
         assert ask(f"{API}/forward_backward", request(line, datum()), **PROTOBUF)[0] == 200
     computing.wait(20)
@@ -494,15 +494,15 @@ def test_a_call_that_outlives_its_model_leaves_nothing(ask, server, how, monkeyp
         time.sleep(0.001)
     ends.set()
     ending.join()
-    server.worker.work(lambda: None).result(timeout=20)
-    assert line.model not in server.tinker.watch.calls
+    server.worker.submit(lambda: None).result(timeout=20)
+    assert line.model not in server.tinker.recent_calls.calls
     assert line.model not in server.tinker.models.trained
 
 
 def test_a_sampler_that_its_session_does_not_know_yet_goes_with_it(ask, server):
     line, models = Line(ask), server.tinker.models
     early = f"{line.session}:sample:1"
-    models.sampler_of(early, 1, "tiny", None)
+    models.add_sampler(early, 1, "tiny", None)
     assert ask(f"{API}/sessions/{line.session}/finish", {})[0] == 200
     assert not {early, line.sampler} & set(models.samplers)
 
@@ -564,7 +564,7 @@ def test_calls_do_not_wait_forever_for_one_that_never_came(ask, server, monkeypa
     queue = server.tinker.queues[line.model]
     queue.tidy()
     assert len(queue.waiting) == 2  # it may still come
-    monkeypatch.setattr("rfs.serve.tinker.PATIENCE", 0.0)
+    monkeypatch.setattr("rfs.serve.tinker.MISSING_CALL_TIMEOUT", 0.0)
     queue.tidy()
     for number, one in enumerate(told, start=2):
         status, text = line.result(one)
@@ -573,10 +573,10 @@ def test_calls_do_not_wait_forever_for_one_that_never_came(ask, server, monkeypa
 
 
 def test_a_session_has_a_limit_of_requests_that_wait(ask, server, monkeypatch):
-    monkeypatch.setattr("rfs.serve.tinker.MOST_WAITING", 3)
+    monkeypatch.setattr("rfs.serve.tinker.MAX_WAITING", 3)
     line = Line(ask)
     going_on, pause = threading.Event(), threading.Event()
-    server.worker.work(lambda: (going_on.set(), pause.wait(20)))
+    server.worker.submit(lambda: (going_on.set(), pause.wait(20)))
     going_on.wait(20)
     body = {"sampling_session_id": line.sampler} | SAMPLE
     told = [ask(f"{API}/asample", body | {"seq_id": number}) for number in range(4)]

@@ -13,7 +13,7 @@ pytest.importorskip("starlette", reason="needs the extra serve")
 from starlette.testclient import TestClient
 
 from rfs.serve.app import build
-from rfs.serve.body import MOST_BYTES
+from rfs.serve.body import MAX_BYTES
 from rfs.serve.options import ServeOptions
 
 
@@ -26,7 +26,7 @@ def application(tmp_path_factory):
 def client(application):
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
-        patch.setattr("rfs.serve.app.TIDIED_EVERY", 0.5)
+        patch.setattr("rfs.serve.app.TIDY_INTERVAL", 0.5)
         with TestClient(application, "http://127.0.0.1", raise_server_exceptions=False) as one:
             yield one
 
@@ -76,7 +76,7 @@ def test_paths_and_bodies_that_are_none(client):
     for body in (b"{", b"[1]", b"\xff", b"null", b'"x"', b"[" * 10_000):
         answer = client.post("/v1/completions", content=body)
         assert answer.status_code == 400 and "JSON" in answer.json()["detail"]
-    answer = client.post("/v1/completions", content=b" " * (MOST_BYTES + 1))
+    answer = client.post("/v1/completions", content=b" " * (MAX_BYTES + 1))
     assert answer.status_code == 413
     for name in ("../../etc/passwd", "a:train:0/../..", "x:train:1"):
         assert client.get(f"/api/v1/training_runs/{name}").status_code in (400, 404)
@@ -127,7 +127,7 @@ def known(client):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_sent_no_route_fails(application, client, seed, monkeypatch):
-    monkeypatch.setattr("rfs.serve.promises.HELD", 0.05)
+    monkeypatch.setattr("rfs.serve.promises.FETCH_TIMEOUT", 0.05)
     draw, good = random.Random(seed), known(client)
     routes = [(r.path, next(iter(r.methods - {"HEAD"}))) for r in application.routes]
     statuses = Counter()
@@ -157,7 +157,7 @@ def test_a_silent_client_is_let_go(application, client):
     tinker = application.state.tinker
     good = known(client)
     session = tinker.sessions[good["session_id"]]
-    session.heard -= 10_000
+    session.last_seen -= 10_000
     deadline = time.monotonic() + 30
     while good["session_id"] in tinker.sessions:  # it is looked for from time to time
         assert time.monotonic() < deadline
@@ -169,7 +169,7 @@ def test_a_silent_client_is_let_go(application, client):
 
 def test_many_requests_leave_nothing(application, client, monkeypatch):
     """Of results that were fetched none is kept for longer than it is said."""
-    monkeypatch.setattr("rfs.serve.promises.KEPT_FETCHED", 0.0)
+    monkeypatch.setattr("rfs.serve.promises.KEEP_FETCHED", 0.0)
     tinker, good = application.state.tinker, known(client)
     call = {"sampling_session_id": good["sampling_session_id"], "prompt": good["prompt"]}
     call |= {"sampling_params": {"max_tokens": 1}}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasoning_from_scratch.errors import UserError
-from rfs.serve.messages import LossRequest, SampleAnswer, densified, loss_answer
+from rfs.serve.messages import LossRequest, SampleAnswer, dense_matrix, loss_answer
 
 tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
 
@@ -76,7 +76,7 @@ def test_damaged_messages_are_refused_in_words(noise, place):
 )  # fmt: skip
 def test_indices_that_belong_to_no_matrix(starts, columns, shape):
     with pytest.raises(UserError, match="indices do not fit"):
-        densified(np.array([1]), np.array(starts), np.array(columns), shape)
+        dense_matrix(np.array([1]), np.array(starts), np.array(columns), shape)
 
 
 def test_the_answer_to_a_loss():

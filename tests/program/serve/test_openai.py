@@ -18,10 +18,10 @@ from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.tokenizer import EXAMPLE_TOOL, stop_ids_of
 from rfs import load_problems
 from rfs.files.models import load_model_and_tokenizer
-from rfs.serve.asked import Asked, Prompts, conversation
-from rfs.serve.choices import Choice
-from rfs.serve.openai_bodies import Completion, Talk
-from rfs.serve.said import tool_calls
+from rfs.serve.answer_parts import extract_tool_calls
+from rfs.serve.choices import TextChoice
+from rfs.serve.openai_bodies import Completion, Conversation
+from rfs.serve.openai_call import Prompts, SamplingCall, conversation_prompt
 from rfs.serve.worker import Stops
 
 openai = pytest.importorskip("openai", reason="needs OpenAI's client")
@@ -343,7 +343,7 @@ def choice_of_bytes(stops=(), **asked):
     of_bytes = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace"))
     base, stops = SimpleNamespace(tokenizer=of_bytes), Stops(frozenset(), stops)
     body = Completion(model="x", prompt="1", **asked)
-    return Choice(Asked(body, base, None, Prompts([[1]]), [[1]], stops))
+    return TextChoice(SamplingCall(body, base, None, Prompts([[1]]), [[1]], stops))
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_characters_of_several_tokens_come_whole():
 def test_calls_of_tools():
     text = 'So: <tool_call>\n{"name": "add", "arguments": {"a": [1, {"b": 2}]}}\n</tool_call>'
     broken = "<tool_call>{broken}</tool_call>"
-    (call,), rest = tool_calls(text + broken)
+    (call,), rest = extract_tool_calls(text + broken)
     assert rest == "So: " + broken
     assert call["function"]["name"] == "add"
     assert json.loads(call["function"]["arguments"]) == {"a": [1, {"b": 2}]}
@@ -386,7 +386,7 @@ def test_a_conversation_is_put_as_the_model_was_trained():
     def put(*messages, **more):
         said = [{"role": role, "content": content} for role, content in messages]
         base = SimpleNamespace(name="tiny-reasoning", tokenizer=tokenizer)
-        return conversation(Talk(messages=said, **more), base)
+        return conversation_prompt(Conversation(messages=said, **more), base)
 
     one = [{"type": "text", "text": "1 + "}, {"type": "text", "text": "1"}]
     assert put(("user", one)) == tokenizer.wrap_chat("1 + 1")
@@ -402,9 +402,9 @@ ONE_MESSAGE = [{"role": "user", "content": "1"}]
 
 @pytest.mark.parametrize("key", ["template", "messages", "named_tokens", "tools", "eos_token"])
 def test_a_template_gets_its_conversation_from_the_call_alone(key):
-    talk = Talk(messages=ONE_MESSAGE, chat_template_kwargs={key: 1})
+    talk = Conversation(messages=ONE_MESSAGE, chat_template_kwargs={key: 1})
     with pytest.raises(UserError, match=f"chat_template_kwargs has {key}, which the call itself"):
-        conversation(talk, with_template("{{ messages }}"))
+        conversation_prompt(talk, with_template("{{ messages }}"))
 
 
 def with_template(template):
@@ -417,14 +417,14 @@ def test_calls_come_back_as_the_model_wrote_them():
     template = "{% for m in messages %}{% for c in m.tool_calls or [] %}"
     template += "{{ c.function | tojson }}{% endfor %}{% endfor %}"
     written = '{"name": "find", "arguments": {"word": "thé", "n": 2}}'
-    calls, _ = tool_calls(f"<tool_call>{written}</tool_call>")
+    calls, _ = extract_tool_calls(f"<tool_call>{written}</tool_call>")
     strange = {"type": "function", "function": {"name": "find", "arguments": "no JSON"}}
     said = [{"role": "assistant", "content": None, "tool_calls": [*calls, strange]}]
-    found = conversation(Talk(messages=said), with_template(template))
+    found = conversation_prompt(Conversation(messages=said), with_template(template))
     assert found == written + '{"name": "find", "arguments": "no JSON"}'
 
 
 def test_tools_reach_the_template():
     base = with_template("{% for tool in tools %}{{ tool | tojson }}{% endfor %}")
-    talk = Talk(messages=ONE_MESSAGE, tools=[{"name": "add"}])
-    assert json.loads(conversation(talk, base)) == {"name": "add"}
+    talk = Conversation(messages=ONE_MESSAGE, tools=[{"name": "add"}])
+    assert json.loads(conversation_prompt(talk, base)) == {"name": "add"}

@@ -41,8 +41,8 @@ def test_from_the_page_to_a_token(server, trained):
     home = httpx.get(server.address).text
     rows = re.findall(r"<td>tiny</td><td>(\d)</td><td>\d+</td><td>(\d)</td>", home)
     assert [int(answers) for answers, _ in rows] == [1, 2]  # the newest first
-    (words,) = {r.endpoint.__self__ for r in server.application.routes if r.path == "/v1/models"}
-    kept = {type(value) for call in words.latest for value in call}
+    (openai,) = {r.endpoint.__self__ for r in server.application.routes if r.path == "/v1/models"}
+    kept = {type(value) for call in openai.latest_calls for value in call}
     assert kept == {str, int}  # no model, no rollouts
     assert "<script>" not in home and "&lt;script&gt;alert" in home
     (link,) = set(re.findall(r'href="(models/[^"]+)"', home))
@@ -81,11 +81,12 @@ def test_what_is_not_there(server, trained):
 
 
 def test_a_call_may_arrive_while_the_page_of_its_model_is_written(server, trained, monkeypatch):
-    calls = server.tinker.watch.calls[trained]
+    calls = server.tinker.recent_calls.calls[trained]
     before = list(calls)
     calls.append(before[-1])
     arriving = property(lambda call: calls.append(before[-1]) or 5)
-    monkeypatch.setattr("rfs.serve.watch.Call.tokens", arriving)  # as from the worker's thread
+    # As from the worker's thread.
+    monkeypatch.setattr("rfs.serve.recent_calls.RecordedCall.tokens", arriving)
     assert httpx.get(f"{server.address}/models/{trained}").status_code == 200
     assert len(calls) > len(before) + 1
     calls.clear(), calls.extend(before)

@@ -384,7 +384,7 @@ def test_a_save_expires(server, client):
     models.expire(path, time.time() - 1)
     place = models.folder_of(client.model_id) / "checkpoints" / "000000"
     assert place.exists()
-    models.forget_expired()
+    models.delete_expired()
     assert not place.exists() and not models.saves_of(client.model_id)
 
 
@@ -469,7 +469,7 @@ def test_what_is_sent_twice_is_computed_once(server, client):
     found = [httpx.post(f"{server.address}/api/v1/optim_step", json=call).json() for _ in range(3)]
     assert found[0] == found[1] == found[2]
     httpx.post(f"{server.address}/api/v1/retrieve_future", json=found[0])
-    assert server.tinker.models.trained[client.model_id].moves == 1
+    assert server.tinker.models.trained[client.model_id].weights_version == 1
 
 
 def test_many_at_once_share_a_batch(server, sampler):
@@ -567,7 +567,7 @@ def test_what_was_learned_is_saved_if_no_other_save_keeps_it(server, how):
         path = client.save_state("only", ttl_seconds=ttl).result().path
         if how == "expired":
             models.expire(path, time.time() - 1)
-            models.forget_expired()
+            models.delete_expired()
         elif how == "deleted":
             rest.delete_checkpoint_from_tinker_path(path).result()
         model_id = client.model_id
@@ -592,7 +592,7 @@ def test_what_was_loaded_is_saved_if_it_was_deleted_since(server):
             assert httpx.post(
                 f"{server.address}/api/v1/unload_model", json={"model_id": again.model_id}
             ).is_success
-            server.worker.work(lambda: None).result()
+            server.worker.submit(lambda: None).result()
             found[deletes] = [s.name for s in server.tinker.models.saves_of(again.model_id)]
     assert found == {False: [], True: ["last"]}
 
@@ -678,10 +678,10 @@ def test_a_full_disk_is_told_in_words_that_help_here(server, service, client, mo
         service.create_lora_training_client("tiny", rank=4).result()
     # A step is made even if nothing can be recorded about it.
     monkeypatch.setattr("rfs.serve.models.append", full)
-    monkeypatch.setattr("rfs.serve.watch.write_unsynced", full)
-    monkeypatch.setattr("rfs.serve.watch.PAGE_EVERY", 1)
+    monkeypatch.setattr("rfs.serve.recent_calls.write_unsynced", full)
+    monkeypatch.setattr("rfs.serve.recent_calls.PAGE_EVERY", 1)
     learn(client)
-    assert server.tinker.models.trained[client.model_id].moves == 2
+    assert server.tinker.models.trained[client.model_id].weights_version == 2
     assert f"the metrics of {client.model_id} cannot be written: No space left" in caplog.text
     assert f"a page about {client.model_id} cannot be written" in caplog.text
     monkeypatch.undo()
@@ -764,7 +764,7 @@ def test_stable_reinforce_names_its_remedy_or_has_a_stand_in(server, service, mo
     with pytest.raises(tinker.BadRequestError, match="set loss_fn=importance_sampling in your pro"):
         stable(service)
     assert "stable_reinforce" not in httpx.get(server.address).text
-    monkeypatch.setattr(server.tinker, "stable_stands_in", True)
+    monkeypatch.setattr(server.tinker, "replace_stable_reinforce", True)
     model_id, (found, expected) = stable(service)
     assert found == pytest.approx(expected, abs=1e-6)
     page = httpx.get(f"{server.address}/models/{model_id}/calls/1").text
@@ -791,7 +791,7 @@ def test_a_sampling_client_finds_the_tokenizer_of_a_model_served_by_its_path(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     where = "checkpoints/tiny-base"
     bases = server.tinker.models.bases
-    monkeypatch.setitem(bases, where, replace(bases["tiny"], name=where, where=where))
+    monkeypatch.setitem(bases, where, replace(bases["tiny"], name=where, source=where))
     trained = service.create_lora_training_client(where, rank=4).result()
     path = trained.save_weights_for_sampler("a").result().path
     words = TOKENIZER.encode("What is 3 * 14?")

@@ -11,7 +11,7 @@ from reasoning_from_scratch.fast.decoding import CompiledDecoder
 from reasoning_from_scratch.sampling import stream_key
 from rfs.engine import FAST
 from rfs.serve import worker as serve_worker
-from rfs.serve.models import frozen
+from rfs.serve.models import frozen_policy
 from rfs.serve.worker import Request, Stops, Worker
 
 # A policy that is done at once: the thread takes the queue as often as it can.
@@ -42,7 +42,7 @@ def test_nothing_is_lost_that_is_asked_for_while_the_thread_takes_the_queue():
 def test_many_temperatures_take_turns_and_share_the_weights(monkeypatch):
     """Each temperature has a batch of its own, with a cache; there may not be any number of them,
     nor may each have a copy of the weights."""
-    policy = frozen(*load_model_and_tokenizer("tiny"))
+    policy = frozen_policy(*load_model_and_tokenizer("tiny"))
     worker, most, heads, prompt = Worker(FAST, most_rows=8), [], set(), [1, 2, 3]
     step = worker.step
 
@@ -62,7 +62,7 @@ def test_many_temperatures_take_turns_and_share_the_weights(monkeypatch):
         found = [future.result(timeout=60)[0].response_ids for future in futures]
     finally:
         worker.close()
-    assert max(most) == serve_worker.MOST_BATCHES and len(heads) == 1
+    assert max(most) == serve_worker.MAX_BATCHES and len(heads) == 1
     for temperature, ids in list(zip(temperatures, found, strict=True))[::13]:
         sampling = Sampling(6, temperature=temperature, rollouts=1)
         ((expected,),) = generate(policy.model, [prompt], sampling, stop_ids=set(), engine=FAST)
@@ -78,9 +78,9 @@ def worker():
 
 
 def test_a_batch_without_rollouts_keeps_no_cache(worker):
-    policy = frozen(*load_model_and_tokenizer("tiny"))
+    policy = frozen_policy(*load_model_and_tokenizer("tiny"))
     worker.sample(Request(policy, [1, 2], [7, 8], 5)).result(timeout=60)
-    looking = worker.work(lambda: [batch.cache for batch, _ in worker.batches.values()])
+    looking = worker.submit(lambda: [batch.cache for batch, _ in worker.batches.values()])
     assert looking.result(timeout=60) == [None]
     (again,) = worker.sample(Request(policy, [1, 2], [7], 5)).result(timeout=60)
     assert len(again.response_ids) == 5
@@ -89,16 +89,16 @@ def test_a_batch_without_rollouts_keeps_no_cache(worker):
 def test_the_thread_outlives_a_request_that_has_no_policy(worker):
     with pytest.raises(AttributeError):
         worker.sample(Request(None, [1, 2], [7], 5)).result(timeout=60)
-    assert worker.work(lambda: 5).result(timeout=60) == 5
+    assert worker.submit(lambda: 5).result(timeout=60) == 5
 
 
 def test_a_request_that_waits_for_a_batch_is_answered_when_the_server_stops(monkeypatch):
-    monkeypatch.setattr(serve_worker, "MOST_BATCHES", 0)
+    monkeypatch.setattr(serve_worker, "MAX_BATCHES", 0)
     worker = Worker(FAST, most_rows=8)
-    policy = frozen(*load_model_and_tokenizer("tiny"))
+    policy = frozen_policy(*load_model_and_tokenizer("tiny"))
     future = worker.sample(Request(policy, [1, 2], [7], 5, stops=Stops()))
     worker.start()
-    while not worker.later:
+    while not worker.postponed:
         pass
     worker.close()
     assert "the server is stopping" in str(future.exception(timeout=5))

@@ -68,8 +68,8 @@ def test_a_stream_of_openais_client(variables, capsys):
 
 
 def test_the_page_says_what_the_command_says():
-    from rfs.serve.app import words_at_start
+    from rfs.serve.app import startup_lines
     from rfs.serve.options import ServeOptions
 
-    for line in words_at_start(ServeOptions(), 8000):
+    for line in startup_lines(ServeOptions(), 8000):
         assert f"\n{line}\n" in PAGE

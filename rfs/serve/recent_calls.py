@@ -1,4 +1,4 @@
-"""The last forward_backward calls of each model, and how they are shown."""
+"""The most recent forward_backward calls of each model, and the pages that show them."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -17,24 +17,24 @@ from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.text import visible
 from rfs.report.pages import templates, write_unsynced
 from rfs.report.tokens import TokenTexts
-from rfs.serve.data import INPUTS, STANDS_IN
+from rfs.serve.data import LOSS_INPUTS, STAND_IN_NOTE
 from rfs.serve.messages import LossRequest
-from rfs.serve.models import Trained
+from rfs.serve.models import TrainedModel
 
 PAGE_EVERY = 20  # steps
-MOST_CALLS = 50  # of a model
-MOST_TOKENS = 200_000  # of a model's calls together
+MAX_CALLS = 50  # of a model
+MAX_TOKENS = 200_000  # of a model's calls together
 SHOWN_DATA = 64
 SHOWN_TOKENS = 4000  # of a datum
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """One forward_backward."""
 
     step: int  # optimizer steps before it
-    asked: LossRequest
-    parts: list[list[Rollout]]  # of each datum; mostly one
+    request: LossRequest
+    datum_rollouts: list[list[Rollout]]  # of each datum; mostly one
     logprobs: list[Tensor]  # (T,) for each rollout, by the weights of that time
     loss_value: float
     loss: Loss
@@ -42,20 +42,20 @@ class Call:
     @property
     def loss_name(self) -> str:
         """As the client calls it; a loss that is not computed here has a stand-in."""
-        name = self.asked.loss
-        return name if name in INPUTS else f"{name}, {STANDS_IN}"
+        name = self.request.loss
+        return name if name in LOSS_INPUTS else f"{name}, {STAND_IN_NOTE}"
 
     @property
     def rollouts(self) -> list[Rollout]:
-        return [rollout for part in self.parts for rollout in part]
+        return [rollout for rollouts in self.datum_rollouts for rollout in rollouts]
 
     @property
-    def names(self) -> list[str]:
+    def rollout_names(self) -> list[str]:
         """Of the rollouts; a datum may have several targets at each position."""
         return [
-            f"Datum {number}" + (f", target {place}" if len(part) > 1 else "")
-            for number, part in enumerate(self.parts)
-            for place in range(len(part))
+            f"Datum {number}" + (f", target {place}" if len(rollouts) > 1 else "")
+            for number, rollouts in enumerate(self.datum_rollouts)
+            for place in range(len(rollouts))
         ]
 
     @property
@@ -63,28 +63,28 @@ class Call:
         return sum(map(len, self.rollouts))
 
 
-class Watch:
+class RecentCalls:
     def __init__(self) -> None:
-        self.calls: dict[str, deque[tuple[int, Call]]] = {}
+        self.calls: dict[str, deque[tuple[int, RecordedCall]]] = {}
         self.counts: dict[str, int] = {}
 
-    def note(self, model_id: str, call: Call) -> None:
+    def add(self, model_id: str, call: RecordedCall) -> None:
         calls = self.calls.setdefault(model_id, deque())
         number = self.counts[model_id] = self.counts.get(model_id, 0) + 1
         calls.append((number, call))
         while len(calls) > 1 and (
-            len(calls) > MOST_CALLS or sum(one.tokens for _, one in calls) > MOST_TOKENS
+            len(calls) > MAX_CALLS or sum(call.tokens for _, call in calls) > MAX_TOKENS
         ):
             calls.popleft()
 
-    def find(self, model_id: str, number: int) -> Call | None:
+    def find(self, model_id: str, number: int) -> RecordedCall | None:
         return dict(self.calls.get(model_id, ())).get(number)
 
     def forget(self, model_id: str) -> None:
         self.calls.pop(model_id, None)
         self.counts.pop(model_id, None)
 
-    def after_step(self, trained: Trained) -> None:
+    def write_step_page(self, trained: TrainedModel) -> None:
         """In the worker's thread: writes a page for every twentieth step into the run's folder,
         with the loss before and after the step. `rfs report` lists these pages."""
         calls = self.calls.get(trained.id)
@@ -92,52 +92,58 @@ class Watch:
         if step % PAGE_EVERY or not calls or calls[-1][1].step != step:
             return
         number, call = calls[-1]
-        values = call_values(trained, number, call, trained.policy.logprobs(call.rollouts))
-        page = page_of("call.html", key="", linked=False, **values)
+        values = call_page_values(trained, number, call, trained.policy.logprobs(call.rollouts))
+        page = render_page("call.html", key="", linked=False, **values)
         write_unsynced(trained.folder / f"train_iteration_{step:06d}.html", page)
 
 
 # --- as a page
 
 
-def loss_at(rollouts: Sequence[Rollout], logprobs: Sequence[torch.Tensor], loss) -> float:
+def loss_from_logprobs(
+    rollouts: Sequence[Rollout], logprobs: Sequence[torch.Tensor], loss
+) -> float:
     """The loss at these log-probabilities."""
     total = 0.0
-    for rollout, own in zip(rollouts, logprobs, strict=True):
+    for rollout, values in zip(rollouts, logprobs, strict=True):
         batch = make_batch([rollout])
-        line = torch.cat([torch.zeros(len(rollout.prompt_ids)), own.float()])[None]  # (1, T)
-        total += batch_loss(line, batch, loss, 1.0)[0].item()
+        row = torch.cat([torch.zeros(len(rollout.prompt_ids)), values.float()])[None]  # (1, T)
+        total += batch_loss(row, batch, loss, 1.0)[0].item()
     return total
 
 
-def page_of(template: str, **values: Any) -> str:
+def render_page(template: str, **values: Any) -> str:
     return templates("rfs.serve").get_template(template).render(**values)
 
 
-def at(seconds: float) -> str:
+def local_time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
 
 
-def call_values(
-    trained: Trained, number: int, call: Call, now: Sequence[Tensor] | None = None
+def call_page_values(
+    trained: TrainedModel, number: int, call: RecordedCall, now: Sequence[Tensor] | None = None
 ) -> dict:
     """What the page of a call shows. `now`: the log-probabilities under the current weights."""
     texts = TokenTexts(trained.base.tokenizer)
-    weighed = "weight" if call.asked.loss == "cross_entropy" else "advantage"
-    largest = max(float(one.token_advantages.abs().max()) for one in call.rollouts) or 1.0
+    weight_name = "weight" if call.request.loss == "cross_entropy" else "advantage"
+    largest_weight = (
+        max(float(rollout.token_advantages.abs().max()) for rollout in call.rollouts) or 1.0
+    )
     tiles = [
-        ("data", len(call.asked.data)),
+        ("data", len(call.request.data)),
         ("tokens", f"{call.tokens:,}"),
         ("loss then", f"{call.loss_value:.5g}"),
     ]
     if now is not None:
         steps = trained.steps - call.step
         name = f"loss now, {steps} step{'' if steps == 1 else 's'} later"
-        tiles.append((name, f"{loss_at(call.rollouts, now, call.loss):.5g}"))
+        tiles.append((name, f"{loss_from_logprobs(call.rollouts, now, call.loss):.5g}"))
     shown = call.rollouts[:SHOWN_DATA]
     data = [
-        {"name": call.names[i]}
-        | datum_values(rollout, call.logprobs[i], now[i] if now else None, texts, weighed, largest)
+        {"name": call.rollout_names[i]}
+        | datum_values(
+            rollout, call.logprobs[i], now[i] if now else None, texts, weight_name, largest_weight
+        )
         for i, rollout in enumerate(shown)
     ]
     return {
@@ -146,7 +152,7 @@ def call_values(
         "step": call.step,
         "loss": call.loss_name,
         "tiles": tiles,
-        "weighed": weighed,
+        "weighed": weight_name,
         "data": data,
         "more": len(call.rollouts) - len(shown),
     }
@@ -157,8 +163,8 @@ def datum_values(
     then: Tensor,
     now: Tensor | None,
     texts: TokenTexts,
-    weighed: str,
-    largest: float,
+    weight_name: str,
+    largest_weight: float,
 ) -> dict:
     weights = rollout.token_advantages
     counted = weights != 0
@@ -170,17 +176,17 @@ def datum_values(
         "sampler": f"{sampler:.3f}" if any(rollout.logprobs) else "",
         "then": f"{float(then[counted].sum()):.3f}",
         "now": f"{float(now[counted].sum()):.3f}" if now is not None else "",
-        "html": marked(rollout, then, now, texts, weighed, largest),
+        "html": colored_tokens(rollout, then, now, texts, weight_name, largest_weight),
     }
 
 
-def marked(
+def colored_tokens(
     rollout: Rollout,
     then: Tensor,
     now: Tensor | None,
     texts: TokenTexts,
-    weighed: str,
-    largest: float,
+    weight_name: str,
+    largest_weight: float,
 ) -> Markup:
     """The datum's text, each token with its numbers."""
     ids = [*rollout.prompt_ids, *rollout.response_ids][:SHOWN_TOKENS]
@@ -191,19 +197,19 @@ def marked(
         if not weight:
             parts.append(f"<i class=q>{escape(visible(text))}</i>")
             continue
-        about = f"{weighed} {weight:+.4g}"
+        tooltip = f"{weight_name} {weight:+.4g}"
         if rollout.logprobs[i]:
-            about += f"; log-probability of the sampler {rollout.logprobs[i]:.3f}"
-        about += f"; then {float(then[i]):.3f}"
+            tooltip += f"; log-probability of the sampler {rollout.logprobs[i]:.3f}"
+        tooltip += f"; then {float(then[i]):.3f}"
         if now is not None:
-            about += f"; now {float(now[i]):.3f}"
+            tooltip += f"; now {float(now[i]):.3f}"
         target = int(rollout.targets[i])
         if target != ids[i + 1]:
-            about += f"; target {texts.text_of(target)!r}"
-        size = min(4, 1 + int(3.999 * abs(weight) / largest))
-        kind = f"{'p' if weight > 0 else 'n'}{size}"
-        title = escape(visible(about))
-        parts.append(f'<i class={kind} title="{title}">{escape(visible(text))}</i>')
+            tooltip += f"; target {texts.text_of(target)!r}"
+        size = min(4, 1 + int(3.999 * abs(weight) / largest_weight))
+        css_class = f"{'p' if weight > 0 else 'n'}{size}"
+        title = escape(visible(tooltip))
+        parts.append(f'<i class={css_class} title="{title}">{escape(visible(text))}</i>')
     if len(rollout) > SHOWN_TOKENS:
         parts.append(f"<b class=gap>{len(rollout) - SHOWN_TOKENS:,} further tokens</b>")
     return Markup("".join(parts))
