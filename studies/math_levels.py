@@ -31,9 +31,9 @@ from rfs.files.tables import read_table, replace_rows
 
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))
-from costs import run, saved  # noqa: E402
-from gsm8k_questions import PROMPTS, opened, prompt_in, spelled, stop_of  # noqa: E402
-from measuring import Measured, by_problem  # noqa: E402
+from costs import final_model, train_and_cost  # noqa: E402
+from gsm8k_measurements import MeasuredModel, group_by_problem  # noqa: E402
+from gsm8k_questions import PROMPTS, as_file_name, load_model, prompt_in, stop_option  # noqa: E402
 
 TRAINED_LEVELS = ("Level 1", "Level 2", "Level 3")
 HELD_BACK = 200
@@ -71,13 +71,13 @@ class Options:
 def main(options: Options) -> None:
     """Measures the untrained model, trains, and measures again."""
     check_names("prompt", [options.prompt], PROMPTS)
-    name = spelled(f"{Path(options.model).name} {options.prompt}")
+    name = as_file_name(f"{Path(options.model).name} {options.prompt}")
     before = options.folder / name / "base"
     measured(options, {"arm": "base", "seed": ""}, options.model, before, 0.0)
     for seed in options.seeds:
         folder = options.folder / name / f"grpo-{seed}-{options.lr:g}"
         seconds = trained(options, seed, folder)
-        measured(options, {"arm": "grpo", "seed": str(seed)}, saved(folder), folder, seconds)
+        measured(options, {"arm": "grpo", "seed": str(seed)}, final_model(folder), folder, seconds)
     print(table(read_table(options.out)))
 
 
@@ -97,12 +97,12 @@ def trained(options: Options, seed: int, folder: Path) -> float:
     settings = dict(
         recipe="grpo", model=options.model, problems=str(files["train"]), steps=options.steps,
         seed=seed, prompt=prompt_in(folder.parent, options.prompt), lora_rank=8, lr=options.lr,
-        stop=stop_of(options.prompt), max_new_tokens=options.longest,
+        stop=stop_option(options.prompt), max_new_tokens=options.longest,
         problems_per_step=options.problems_per_step, rollouts=8, preflight=False, rolling_every=5,
         eval_every=25, eval_problems=[str(files["held_back"])], eval_limit=HELD_BACK,
         micro_batch_tokens=options.micro_batch_tokens,
     )  # fmt: skip
-    return run(settings, folder / "run")["seconds"]
+    return train_and_cost(settings, folder / "run")["seconds"]
 
 
 def measured(
@@ -114,12 +114,12 @@ def measured(
     this = {"model": Path(options.model).name, "prompt": options.prompt, "set": asked, **this}
     this["lr"] = f"{options.lr:g}" if this["seed"] else ""
     prompt = prompt_in(folder.parent, options.prompt)
-    at = folder / spelled(asked)
-    policy = opened(model, options.prompt)
-    work = Measured(policy, prompt, at, options.longest)
+    at = folder / as_file_name(asked)
+    policy = load_model(model, options.prompt)
+    work = MeasuredModel(policy, prompt, at, options.longest)
     once = work.answers("greedy", some, greedy(options.longest)).rows
     four = Sampling(options.longest, rollouts=SAMPLES, seed=1)
-    sampled = by_problem(work.answers("sampled", some, four).rows)
+    sampled = group_by_problem(work.answers("sampled", some, four).rows)
     levels = [one.level for one in some]
     rows = []
     for level in (*sorted(set(levels)), "all"):

@@ -19,9 +19,9 @@ from textwrap import fill
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))
 from ch07_pictures import joint_curves  # noqa: E402
-from gsm8k import curve_of  # noqa: E402
-from gsm8k_chapter import GRPO, WIDTH, beginning, with_values  # noqa: E402
-from gsm8k_table import CHOOSING  # noqa: E402
+from gsm8k import training_curve  # noqa: E402
+from gsm8k_chapter import GRPO, LINE_WIDTH, beginning, select_rows  # noqa: E402
+from gsm8k_table import CHOOSING_SEED  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from tyro.conf import Positional  # noqa: E402
 
@@ -32,7 +32,7 @@ from rfs.commands.cli import run_script  # noqa: E402
 from rfs.files.tables import read_table, write_table  # noqa: E402
 
 CURVES, ANSWERS = HERE / "naive_run.csv", HERE / "naive_run_answers.json"
-REPAIRED = GRPO | {"seed": CHOOSING}
+REPAIRED = GRPO | {"seed": CHOOSING_SEED}
 SHOWN = {
     "reward": "reward (share of correct rollouts)",
     "mixed": "groups with a signal (share)",
@@ -53,7 +53,7 @@ def main(options: Options) -> None:
     if not steps:
         raise UserError(f"{options.run} holds no run with its answers; give the folder of a run")
     kept = {str(1 + n): first_answers(steps[n]) for n in (0, len(steps) - 1)}
-    write_table(CURVES, curve_of(options.run))
+    write_table(CURVES, training_curve(options.run))
     write_whole(ANSWERS, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -83,13 +83,13 @@ def show_answers(count: int = 2) -> None:
 
 def wrapped(text: str) -> str:
     """Each line on its own, in as many as it needs."""
-    return "\n".join(fill(line, WIDTH) for line in text.splitlines())
+    return "\n".join(fill(line, LINE_WIDTH) for line in text.splitlines())
 
 
 def drawn() -> Figure:
     """The first steps of the repaired run, and as many of this one."""
     naive = numbers(read_table(CURVES))
-    repaired = numbers(with_values(read_table(HERE / "gsm8k_curves.csv"), REPAIRED))
+    repaired = numbers(select_rows(read_table(HERE / "gsm8k_curves.csv"), REPAIRED))
     runs = {"repaired": repaired[: len(naive)], "naive": naive}
     return joint_curves(runs, SHOWN)
 
