@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 
 import torch
-from binary_search import TURNS, best_play, possible_after, uniform_play
+from binary_search import TURNS, best_play, possible_range, uniform_play
 from IPython.display import Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -118,7 +118,7 @@ def places_in_range(found: Sequence[tuple[int, Sequence[int]]]) -> list[float]:
     places = []
     for number, guesses in found:
         for turn, guess in enumerate(guesses):
-            low, high = possible_after(guesses[:turn], number, MOST)
+            low, high = possible_range(guesses[:turn], number, MOST)
             if high - low >= 7 and low <= guess <= high:
                 places.append((guess - low) / (high - low))
     return places

@@ -59,7 +59,7 @@ EXPERIMENTS = {
 def small(monkeypatch):
     """What no option makes small."""
     for script in (asking, second_try, binary_search):
-        monkeypatch.setattr(script, "PLAN", script.PLAN | STEP)
+        monkeypatch.setattr(script, "RUN_SETTINGS", script.RUN_SETTINGS | STEP)
     load = problem_sets.load_problems
     monkeypatch.setattr(problem_sets, "load_problems", lambda name, limit=8: load(name, limit=2))
     monkeypatch.setattr(long_runs, "load_problems", problem_sets.load_problems)
