@@ -231,7 +231,7 @@ def solved() -> Figure:
 def five_hundred_steps() -> Figure:
     """The long runs: how they end, how much each change helps, and their curves."""
     rows = read_table(LONG)
-    display(Markdown(f"{long_runs.ends(rows)}\n\n{long_runs.differences(rows)}"))
+    display(Markdown(f"{long_runs.end_table(rows)}\n\n{long_runs.difference_table(rows)}"))
     return long_run_curves(rows, long_runs.CURVES)
 
 

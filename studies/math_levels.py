@@ -73,26 +73,28 @@ def main(options: Options) -> None:
     check_names("prompt", [options.prompt], PROMPTS)
     name = as_file_name(f"{Path(options.model).name} {options.prompt}")
     before = options.folder / name / "base"
-    measured(options, {"arm": "base", "seed": ""}, options.model, before, 0.0)
+    measure_by_level(options, {"arm": "base", "seed": ""}, options.model, before, 0.0)
     for seed in options.seeds:
         folder = options.folder / name / f"grpo-{seed}-{options.lr:g}"
-        seconds = trained(options, seed, folder)
-        measured(options, {"arm": "grpo", "seed": str(seed)}, final_model(folder), folder, seconds)
+        seconds = train(options, seed, folder)
+        key = {"arm": "grpo", "seed": str(seed)}
+        measure_by_level(options, key, final_model(folder), folder, seconds)
     print(table(read_table(options.out)))
 
 
-def split(name: str) -> tuple[list[Problem], list[Problem]]:
+def split_training_problems(source: str) -> tuple[list[Problem], list[Problem]]:
     """The training problems of the easier levels as (held out, to train on)."""
-    easier = [one for one in load_problems(name) if one.level in TRAINED_LEVELS]
+    easier = [problem for problem in load_problems(source) if problem.level in TRAINED_LEVELS]
     random.Random("held back").shuffle(easier)
     return easier[:HELD_BACK], easier[HELD_BACK:]
 
 
-def trained(options: Options, seed: int, folder: Path) -> float:
-    """What the run cost in processor-seconds."""
+def train(options: Options, seed: int, folder: Path) -> float:
+    """Trains one run; returns its cost in processor-seconds."""
     files = {"held_back": folder.parent / "held_back.jsonl", "train": folder.parent / "train.jsonl"}
-    for path, some in zip(files.values(), split(options.problems), strict=True):
-        rows = [{"problem": p.problem, "answer": p.answer, "level": p.level} for p in some]
+    sets = split_training_problems(options.problems)
+    for path, problems in zip(files.values(), sets, strict=True):
+        rows = [{"problem": p.problem, "answer": p.answer, "level": p.level} for p in problems]
         write_whole(path, as_lines(rows))
     settings = dict(
         recipe="grpo", model=options.model, problems=str(files["train"]), steps=options.steps,
@@ -105,47 +107,52 @@ def trained(options: Options, seed: int, folder: Path) -> float:
     return train_and_cost(settings, folder / "run")["seconds"]
 
 
-def measured(
-    options: Options, this: dict[str, str], model: str, folder: Path, seconds: float
+def measure_by_level(
+    options: Options, key: dict[str, str], model: str, folder: Path, seconds: float
 ) -> None:
     """Answers the problems, and writes a row for each level."""
-    some = split(options.problems)[0] if options.held_back else load_problems("math-500")
-    asked = "held out" if options.held_back else "MATH-500"
-    this = {"model": Path(options.model).name, "prompt": options.prompt, "set": asked, **this}
-    this["lr"] = f"{options.lr:g}" if this["seed"] else ""
+    if options.held_back:
+        set_name, problems = "held out", split_training_problems(options.problems)[0]
+    else:
+        set_name, problems = "MATH-500", load_problems("math-500")
+    key = {"model": Path(options.model).name, "prompt": options.prompt, "set": set_name, **key}
+    key["lr"] = f"{options.lr:g}" if key["seed"] else ""
     prompt = prompt_in(folder.parent, options.prompt)
-    at = folder / as_file_name(asked)
+    answers_folder = folder / as_file_name(set_name)
     policy = load_model(model, options.prompt)
-    work = MeasuredModel(policy, prompt, at, options.longest)
-    once = work.answers("greedy", some, greedy(options.longest)).rows
-    four = Sampling(options.longest, rollouts=SAMPLES, seed=1)
-    sampled = group_by_problem(work.answers("sampled", some, four).rows)
-    levels = [one.level for one in some]
+    measured = MeasuredModel(policy, prompt, answers_folder, options.longest)
+    greedy_rows = measured.answers("greedy", problems, greedy(options.longest)).rows
+    sampling = Sampling(options.longest, rollouts=SAMPLES, seed=1)
+    sampled_groups = group_by_problem(measured.answers("sampled", problems, sampling).rows)
+    levels = [problem.level for problem in problems]
     rows = []
     for level in (*sorted(set(levels)), "all"):
-        places = [place for place, own in enumerate(levels) if level in (own, "all")]
-        first, groups = [once[i] for i in places], [sampled[i] for i in places]
+        indices = [i for i, other in enumerate(levels) if level in (other, "all")]
+        of_level = [greedy_rows[i] for i in indices]
+        groups = [sampled_groups[i] for i in indices]
         rows.append(
             {
                 "level": level,
-                "problems": str(len(places)),
-                "greedy": shown(row["correct"] for row in first),
-                "sampled": shown(row["correct"] for group in groups for row in group),
-                f"pass@{SAMPLES}": shown(any(r["correct"] for r in group) for group in groups),
-                "tokens": shown(row["tokens"] for row in first),
-                "cut_off": shown(not row["stopped"] for row in first),
+                "problems": str(len(indices)),
+                "greedy": format_mean(row["correct"] for row in of_level),
+                "sampled": format_mean(row["correct"] for group in groups for row in group),
+                f"pass@{SAMPLES}": format_mean(
+                    any(r["correct"] for r in group) for group in groups
+                ),
+                "tokens": format_mean(row["tokens"] for row in of_level),
+                "cut_off": format_mean(not row["stopped"] for row in of_level),
                 "seconds": f"{seconds:.0f}",
             }
         )
-    replace_rows(options.out, this, rows)
+    replace_rows(options.out, key, rows)
 
 
-def shown(numbers) -> str:
+def format_mean(numbers) -> str:
     return f"{mean(map(float, numbers)):.4g}"
 
 
 def table(rows: Sequence[dict[str, str]]) -> str:
-    """In Markdown."""
+    """The rows in Markdown."""
     names = list(rows[0])
     lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

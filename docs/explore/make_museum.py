@@ -34,8 +34,8 @@ def words_of(number: int) -> dict:
     return {
         "lead": plain(texts[f"room-{number}"].split("\n\n", 1)[1]),
         "choices": {k: plain(v) for k, v in re.findall(r"- \*\*(\w)\*\* (.*)", question)},
-        "said": room.said,
-        "truth": room.truth,
+        "said": room.replies,
+        "truth": room.correct_letter,
         "repair": repair_of(number),
         "seen": [plain(paragraph) for paragraph in seen],
     }
@@ -46,7 +46,7 @@ def repair_of(number: int) -> str:
     (name, value), *_ = room.repair.items()
     was, now = (
         getattr(of, "__name__", str(of).rpartition("/")[2])
-        for of in (room.sick.get(name, museum.PLAN.get(name)), value)
+        for of in (room.sick.get(name, museum.SETTINGS.get(name)), value)
     )
     return f"{name} = {was}, repaired to {name} = {now}"
 

@@ -84,8 +84,8 @@ def test_pass_at_k_is_measured_while_it_learns(tmp_path, monkeypatch):
     runs = {name: run | small for name, run in pass_over_training.RUNS.items()}
     monkeypatch.setattr(pass_over_training, "RUNS", runs)
     monkeypatch.setattr(pass_over_training, "KS", (1, 4))
-    asked = pass_over_training.ASKED | {"eval_limit": 2, "eval_samples": 4}
-    monkeypatch.setattr(pass_over_training, "ASKED", asked)
+    asked = pass_over_training.EVALUATION | {"eval_limit": 2, "eval_samples": 4}
+    monkeypatch.setattr(pass_over_training, "EVALUATION", asked)
     out = tmp_path / "passes.csv"
     pass_over_training.main(pass_over_training.Options(out))
     rows = list(csv.DictReader(out.open(encoding="utf-8")))

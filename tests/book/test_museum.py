@@ -26,7 +26,7 @@ def test_one_change_repairs_a_room(number):
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == set(room.repair)
     for repaired in (False, True):
-        configure("grpo", **museum.plan_of(number, repaired)[0])
+        configure("grpo", **museum.room_settings(number, repaired)[0])
 
 
 def test_a_visit_and_a_repair(small, capsys):
