@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ch07_pictures import long_run_curves
-from regime_runs import lengths
+from regime_runs import mean_lengths
 
 from reasoning_from_scratch.errors import UserError, check_names
 from reasoning_from_scratch.problems import Problem
@@ -204,7 +204,7 @@ def measure(model_name: str) -> dict[str, float]:
     for length, set_name in SETS.items():
         problems = load_problems(set_name, limit=PROBLEMS_PER_SET)
         result = evaluate(model, tokenizer, problems, sampling)
-        length_metrics = {f"pass@{k}": result.pass_at[k] for k in (1, 8, 32)} | lengths(result)
+        length_metrics = {f"pass@{k}": result.pass_at[k] for k in (1, 8, 32)} | mean_lengths(result)
         metrics |= {f"{length} {metric}": value for metric, value in length_metrics.items()}
     return {name: metrics[name] for name in HELD_OUT_METRICS if name in metrics}
 
