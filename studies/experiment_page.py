@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from ch08_pictures import without_frame
+from ch08_pictures import remove_frame
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -112,7 +112,7 @@ def draw(rows: Sequence[Mapping[str, str]]) -> Figure:
     right.legend(frameon=False)
     for panel in (left, right):
         panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        without_frame(panel)
+        remove_frame(panel)
     return figure
 
 
