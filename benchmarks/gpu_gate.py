@@ -182,9 +182,9 @@ def describe_machine(gate: Gate) -> None:
         return
     card = torch.cuda.get_device_properties(0)
     gate.row("card", f"{card.name}, {card.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}")
-    driver = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    said = subprocess.run(driver, capture_output=True, text=True).stdout.strip()
-    gate.row("driver, cuDNN", f"{said}, {torch.backends.cudnn.version()}")
+    driver_query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver_version = subprocess.run(driver_query, capture_output=True, text=True).stdout.strip()
+    gate.row("driver, cuDNN", f"{driver_version}, {torch.backends.cudnn.version()}")
     gate.row("copying", measured_bandwidth() / 1e9, "GB/s")
     gate.row("matrix products in bfloat16", peak_flops() / 1e12, "TFLOP/s")
     x = torch.zeros(8, device="cuda")
@@ -229,20 +229,20 @@ def compare_with_cpu(gate: Gate, kind: str = "recorded") -> None:
     prompts = [[5, 6, 7], [8, 9, 10, 11], list(range(40))]
 
     def sampled(kind: str, device: str) -> tuple[list, list]:
-        found = generate(
+        groups = generate(
             model.to(device),
             prompts,
             sampling,
             stop_ids=set(range(20)),
             engine=engine_of(kind, device),
         )
-        rollouts = [rollout for group in found for rollout in group]
+        rollouts = [rollout for group in groups for rollout in group]
         return [r.response_ids for r in rollouts], [r.logprobs for r in rollouts]
 
-    wanted, _ = sampled("eager", "cpu")
+    cpu_answers, _ = sampled("eager", "cpu")
     first, second = (sampled(kind, gate.form.device) for _ in range(2))
-    equal = sum(x == y for x, y in zip(first[0], wanted, strict=True))
-    gate.row(f"{kind}: answers as on the CPU", f"{equal} of {len(wanted)}")
+    equal = sum(x == y for x, y in zip(first[0], cpu_answers, strict=True))
+    gate.row(f"{kind}: answers as on the CPU", f"{equal} of {len(cpu_answers)}")
     gate.row(f"{kind}: twice the same to the last bit", first == second, goal="True")
 
 
@@ -264,11 +264,11 @@ def tokens_per_second(
     """Tokens per second of a whole `generate` with top-p 0.9."""
     sampling = Sampling(tokens, top_p=0.9, rollouts=rows, sample_rows=rows)
     prompt, engine = [list(range(100, 160))], engine_of(kind, gate.form.device)
-    took = best_seconds(
+    seconds = best_seconds(
         lambda: generate(model, prompt, sampling, stop_ids=set(), engine=engine), times
     )
-    gate.row(f"{rows} rows, {kind}: a step", 1e3 * took / tokens, "ms")
-    return rows * tokens / took
+    gate.row(f"{rows} rows, {kind}: a step", 1e3 * seconds / tokens, "ms")
+    return rows * tokens / seconds
 
 
 def seconds_of_products(model, rows: int, device: str) -> float:
@@ -319,9 +319,9 @@ def sampling(gate: Gate, rows: int, kind: str) -> None:
     bare = seconds_of_products(model, rows, form.device)
     gate.row(f"{rows} rows: bare products in one graph", 1e3 * bare, "ms")
     time_step_parts(gate, model, rows, kind)
-    found = tokens_per_second(gate, model, rows, kind, form.work.new_tokens)
-    gate.row(f"{rows} rows, {kind}", found, "tokens/s", ">= 12,000" if rows == 64 else "")
-    share = bare * found / rows
+    speed = tokens_per_second(gate, model, rows, kind, form.work.new_tokens)
+    gate.row(f"{rows} rows, {kind}", speed, "tokens/s", ">= 12,000" if rows == 64 else "")
+    share = bare * speed / rows
     gate.row(f"{rows} rows, {kind}: of bare products", share, "", ">= 0.6" if rows == 8 else "")
 
 
@@ -335,15 +335,17 @@ def few_rows_part(kind: str) -> Callable[[Gate], None]:
 
 def time_kept_recordings(gate: Gate) -> None:
     """What a run's first, second and third sampling take, and what torch then holds."""
-    form, kept = gate.form, KeptRecordings()
+    form, recordings = gate.form, KeptRecordings()
     model = spread_model(form.work.cfg, form.work.layers, form.device)
-    engine = replace(FAST, decoder=kept.decoder, draw=kept.draw)
+    engine = replace(FAST, decoder=recordings.decoder, draw=recordings.draw)
     rows = form.rows[1]
     policy = Sampling(form.work.new_tokens, top_p=0.9, rollouts=rows, sample_rows=rows)
     for number in (1, 2, 3):
         prompt = [list(range(100, 160 + number))]
-        took = time_call(lambda p=prompt: generate(model, p, policy, stop_ids=set(), engine=engine))
-        gate.row(f"generate {number}", took, "s")
+        seconds = time_call(
+            lambda p=prompt: generate(model, p, policy, stop_ids=set(), engine=engine)
+        )
+        gate.row(f"generate {number}", seconds, "s")
         if form.device == "cuda":
             gate.row(f"held after generate {number}", torch.cuda.memory_reserved() / 1e9, "GB")
 
@@ -359,9 +361,11 @@ def against_transformers(gate: Gate) -> None:
     ours = tokens_per_second(gate, model, rows, "recorded", tokens)
     peer = peers.hf_model(model)
     prompt = list(range(100, 160))
-    took = best_seconds(lambda: peers.hf_generate(peer, [prompt], rows, tokens, 0.9, "static"), 1)
-    gate.row(f"{rows} rows, transformers, static cache", rows * tokens / took, "tokens/s")
-    gate.row(f"{rows} rows, recorded: times as fast", ours * took / (rows * tokens), "", ">= 5")
+    seconds = best_seconds(
+        lambda: peers.hf_generate(peer, [prompt], rows, tokens, 0.9, "static"), 1
+    )
+    gate.row(f"{rows} rows, transformers, static cache", rows * tokens / seconds, "tokens/s")
+    gate.row(f"{rows} rows, recorded: times as fast", ours * seconds / (rows * tokens), "", ">= 5")
 
 
 def fresh_group(work: Work, length: int, seed: int) -> Group:
@@ -401,8 +405,8 @@ def slowest_kernels(gate: Gate, what: str, call: Callable[[], object]) -> None:
     def seconds(event) -> float:
         return (event.self_device_time_total if kind else event.self_cpu_time_total) / 1e6
 
-    count, whole = sum(event.count for event in kernels), sum(map(seconds, kernels))
-    gate.row(f"{what}: kernels, together", f"{count}, {1e3 * whole:.2f}", "ms")
+    count, total = sum(event.count for event in kernels), sum(map(seconds, kernels))
+    gate.row(f"{what}: kernels, together", f"{count}, {1e3 * total:.2f}", "ms")
     for event in sorted(kernels, key=seconds, reverse=True)[:12]:
         gate.row(f"{what}: {event.count} of {event.key[:90]}", 1e3 * seconds(event), "ms")
 
@@ -460,14 +464,14 @@ def time_update(gate: Gate, size: int, compiled: bool = False, tokens: int = 0) 
     fresh = [time_call(lambda group=group: run([group])) for group in groups * 2]
     gate.row(f"{title}, of fresh lengths: each", json.dumps([round(1e3 * x, 1) for x in fresh]))
     gate.row(f"{title}, of fresh lengths: median", 1e3 * median(fresh), "ms", "<= 65" * (size == 0))
-    whole = min(time_call(lambda: run([random_group(work, length)])) for _ in range(2))
-    gate.row(f"{title}: update", 1e3 * whole, "ms")
+    seconds = min(time_call(lambda: run([random_group(work, length)])) for _ in range(2))
+    gate.row(f"{title}: update", 1e3 * seconds, "ms")
     if form.device == "cuda":
         products = 6 * sum(w.numel() for w in weight_matrices(model))  # a token's, both ways
-        share = products * count * (work.prompt + length) / whole / peak_flops()
+        share = products * count * (work.prompt + length) / seconds / peak_flops()
         gate.row(f"{title}: of the card's matrix rate", share, "", ">= 0.35" if size else "")
-        most = torch.cuda.max_memory_allocated() / 1e9
-        gate.row(f"{title}: most memory", most, "GB", "< 45" if size else "")
+        most_memory = torch.cuda.max_memory_allocated() / 1e9
+        gate.row(f"{title}: most memory", most_memory, "GB", "< 45" if size else "")
 
 
 def with_cudnn(part: Callable[[Gate], None]) -> Callable[[Gate], None]:
@@ -485,8 +489,8 @@ def time_update_parts(gate: Gate, model, optimizer, group, title: str) -> None:
     gate.row(f"{title}: packing", 1e3 * best_seconds(lambda: pack(batch)), "ms")
     forward = best_seconds(lambda: packed_logprobs(model, batch))
     gate.row(f"{title}: forward", 1e3 * forward, "ms")
-    both = best_seconds(lambda: packed_logprobs(model, batch).sum().backward())
-    gate.row(f"{title}: backward", 1e3 * (both - forward), "ms")
+    forward_and_backward = best_seconds(lambda: packed_logprobs(model, batch).sum().backward())
+    gate.row(f"{title}: backward", 1e3 * (forward_and_backward - forward), "ms")
     stochastic = AdamW(model, low_precision_updates="stochastic")
     stochastic.wide = optimizer.wide  # the first one has taken the gradients
     for name, other in (("float32 masters", optimizer), ("stochastic rounding", stochastic)):
@@ -496,11 +500,11 @@ def time_update_parts(gate: Gate, model, optimizer, group, title: str) -> None:
 
 def step_config(form: Form, **changes) -> RunConfig:
     """64 rollouts of up to 512 tokens, some of which end before."""
-    there = form.device == "cuda"
+    on_gpu = form.device == "cuda"
     return RunConfig(
         steps=3,
-        problems_per_step=8 if there else 2,
-        rollouts=8 if there else 2,
+        problems_per_step=8 if on_gpu else 2,
+        rollouts=8 if on_gpu else 2,
         max_new_tokens=form.longest,
         overlong_penalty=form.longest // 2,  # rewards that differ: nobody solves a problem
         length_constant=float(form.longest),
@@ -515,8 +519,10 @@ def step_policy(form: Form, config: RunConfig) -> LocalPolicy:
     tokenizer = load_model_and_tokenizer("tiny-base")[1]
     stops = range(3, 1024)[: form.work.cfg["vocab_size"] // form.stops]
     tokenizer.other_stop_ids = frozenset(stops)
-    kept = KeptRecordings(config.compile)
-    engine = replace(FAST, decoder=kept.decoder, draw=kept.draw, let_go=kept.let_go)
+    recordings = KeptRecordings(config.compile)
+    engine = replace(
+        FAST, decoder=recordings.decoder, draw=recordings.draw, let_go=recordings.let_go
+    )
     training_pass = CompiledPass(model) if config.compile else packed_logprobs
     return LocalPolicy(model, AdamW(model), config, training_pass, tokenizer, engine)
 
@@ -572,10 +578,10 @@ def time_1_and_256_rows(gate: Gate) -> None:
     form = gate.form
     model = spread_model(form.work.cfg, form.work.layers, form.device)
     for rows in (1, 256) if form.device == "cuda" else (1, 3):
-        found = tokens_per_second(
+        speed = tokens_per_second(
             gate, model, rows, "recorded", min(128, form.work.new_tokens), times=1
         )
-        gate.row(f"{rows} rows, recorded", found, "tokens/s")
+        gate.row(f"{rows} rows, recorded", speed, "tokens/s")
 
 
 def bytes_read(work: Work, model, batch: int) -> float:
@@ -591,11 +597,11 @@ def time_large_model(gate: Gate) -> None:
     form, rows = gate.form, min(8, gate.form.rows[0])
     model = spread_model(form.large, form.large_layers, form.device)
     tokens = min(128, form.work.new_tokens)
-    found = tokens_per_second(gate, model, rows, "recorded", tokens, times=1)
-    gate.row(f"{rows} rows, recorded", found, "tokens/s")
+    speed = tokens_per_second(gate, model, rows, "recorded", tokens, times=1)
+    gate.row(f"{rows} rows, recorded", speed, "tokens/s")
     if form.device == "cuda":
         work = replace(form.work, cfg=form.large, new_tokens=tokens)
-        share = bytes_read(work, model, rows) * found / rows / measured_bandwidth()
+        share = bytes_read(work, model, rows) * speed / rows / measured_bandwidth()
         gate.row(f"{rows} rows, recorded: of the copying speed", share, "", ">= 0.5")
 
 
@@ -604,14 +610,14 @@ def gpu_tests(gate: Gate) -> None:
     # Neither the tests' own settings nor their plugins, which a bare machine does not have.
     command = ["-m", "pytest", "-q", "--noconftest", "-o", "addopts=", "-p", "no:nbval"]
     command += ["tests/fast/test_gpu.py", "-k", "cuda or real"]
-    found = subprocess.run(
+    tests = subprocess.run(
         [sys.executable, *command, "-p", "no:cacheprovider"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=150,
     )
-    gate.row("tests/fast/test_gpu.py", (found.stdout.strip().splitlines() or [found.stderr])[-1])
+    gate.row("tests/fast/test_gpu.py", (tests.stdout.strip().splitlines() or [tests.stderr])[-1])
 
 
 def against_trl(gate: Gate) -> None:
@@ -691,12 +697,12 @@ def main(argv: list[str] | None = None) -> int:
     gate = Gate(form, options.out)
     options.out.write_text("")
     for name in options.only or PARTS:
-        left = options.seconds - (time.time() - gate.start)
-        if left < 10:
+        seconds_left = options.seconds - (time.time() - gate.start)
+        if seconds_left < 10:
             gate.part = name
             gate.row("left out", "no time is left: --only runs it alone")
         else:
-            gate.run_part_in_process(name, min(PARTS[name][1], left))
+            gate.run_part_in_process(name, min(PARTS[name][1], seconds_left))
     gate.part = ""
     gate.row("the rows are in", str(options.out))
     return 0

@@ -202,14 +202,14 @@ def change_the_last_line(problem: Problem, lines: list[Line], rng: random.Random
 
 
 def make_change(
-    lines: list[Line], at: int, new: str, needed_after: int, follows: str, right: str
+    lines: list[Line], at: int, new: str, needed_after: int, consistent: str, correct: str
 ) -> Change:
     line, old = lines[at].text, lines[at].result
     start, end = line.rsplit(old, 1)
     if lines[at].verdict == "No" and start.endswith("? No, ") and lines[at].parts[-1] == old:
         start = start.replace(f"= {old}?", f"= {new}?")  # "42? No, 42": both are its result
-    begun = "\n".join([*(line.text for line in lines[:at]), start + new + end, ""])
-    return Change(begun, old, new, needed_after, follows, right)
+    prefix = "\n".join([*(line.text for line in lines[:at]), start + new + end, ""])
+    return Change(prefix, old, new, needed_after, consistent, correct)
 
 
 def uses(line: Line, number: str) -> bool:
@@ -218,7 +218,7 @@ def uses(line: Line, number: str) -> bool:
 
 def is_new(number: str, in_problem: set[str], lines: Sequence[Line]) -> bool:
     """Whether the number appears nowhere yet, so that wherever it turns up, it was copied."""
-    seen = {found for line in lines for found in re.findall(r"\d+", line.text)}
+    seen = {digits for line in lines for digits in re.findall(r"\d+", line.text)}
     return number not in in_problem | seen
 
 
@@ -384,7 +384,7 @@ ANSWER_OUTCOMES = ("answer follows from it", "answer is right", "another answer"
 
 
 def classify_continuation(change: Change, text: str) -> tuple[str, str]:
-    """One of LINES, one of ANSWERS."""
+    """One of LINE_OUTCOMES, and one of ANSWER_OUTCOMES."""
     needing_line = read_lines(text)[change.needed_after :][:1]
     used = [any(uses(line, number) for line in needing_line) for number in (change.new, change.old)]
     boxed = extract_final_candidate(text, fallback=None)
@@ -413,18 +413,18 @@ def main(options: Options) -> None:
     rows: list[dict] = []
     for problem_set, names in PAIRS.items():
         problems = load_problems(problem_set, limit=options.limit)
-        asked = {name: Asked(*load_model_and_tokenizer(name)) for name in names}
+        models = {name: Asked(*load_model_and_tokenizer(name)) for name in names}
         solutions = {
             name: sample_solutions(model, problems, options.samples)
-            for name, model in asked.items()
+            for name, model in models.items()
         }
         set_rows = []
-        for name, model in asked.items():
+        for name, model in models.items():
             model_rows = sampled_line_rows(solutions[name])
             model_rows += planted_slip_rows(model, problems, solutions[name])
             model_rows += changed_digit_rows(model, problems)
             set_rows += [{"model": name, **row} for row in model_rows]
-        set_rows += exchanged_slip_rows(asked, problems, solutions)
+        set_rows += exchanged_slip_rows(models, problems, solutions)
         rows += [{"problem_set": problem_set, **row} for row in set_rows if row["problems"]]
     print(pd.DataFrame(rows).to_string(index=False))
     write_table(options.out, rows)

@@ -108,7 +108,7 @@ GRPO_CHANGES: dict[str, dict[str, Any]] = {
     "grpo-falling": {"lr_schedule": "linear"},
     "dr-grpo": {"recipe": "dr_grpo"},
     "grpo-kl": {"kl": "k3", "kl_coef": 0.04},  # as in DeepSeekMath (2024)
-    "grpo-qwen": {},  # see PROMPT_OF
+    "grpo-qwen": {},  # see OTHER_PROMPTS
     "format": {"reward": f"{HERE}:any_box"},
     "half-trained": {"train_rollouts": 4},
     "int8-rollouts": {"sampling_weights": "int8"},

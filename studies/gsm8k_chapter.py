@@ -113,7 +113,7 @@ def beginning(text: str, longest: int) -> str:
     return f"{text[:longest]}{' ...' * (len(text) > longest)}"
 
 
-def show_differences(seed: int, longest: int = 420) -> None:
+def show_differences(seed: int, max_characters: int = 420) -> None:
     """Of twenty test problems, chosen at random, those that the model solves only before or only
     after its training with this seed: both answers."""
     names = {
@@ -121,12 +121,12 @@ def show_differences(seed: int, longest: int = 420) -> None:
         "trained": f"{STUDENT}, grpo, {seed}, {GRPO['lr']}",
     }
     for problem in json.loads((HERE / "gsm8k_answers.json").read_text("utf-8")):
-        said = {name: problem["said"][kept] for name, kept in names.items()}
-        if said["trained"]["correct"] == said["untrained"]["correct"]:
+        answers = {name: problem["said"][stored_name] for name, stored_name in names.items()}
+        if answers["trained"]["correct"] == answers["untrained"]["correct"]:
             continue
         print(fill(f"{problem['problem']} ({problem['answer']})", LINE_WIDTH))
-        for name, answer in said.items():
+        for name, answer in answers.items():
             mark = "correct" if answer["correct"] else "incorrect"
-            shown = f"- {name}, {mark}: {beginning(answer['text'], longest)}"
+            shown = f"- {name}, {mark}: {beginning(answer['text'], max_characters)}"
             print(fill(shown, LINE_WIDTH, subsequent_indent="  "))
         print()

@@ -460,7 +460,7 @@ def test_the_museum_has_the_words_of_its_notebook(browser):
     assert shown["labels"] == museum.CURVES
     assert list(map(int, shown["rooms"])) == list(museum.ROOMS)
     for number, room in shown["rooms"].items():
-        words = made["words_of"](int(number))
+        words = made["room_texts"](int(number))
         assert {name: room[name] for name in words} == words
         for run in (room["sick"], room["repaired"]):
             assert set(run["curves"]) <= set(museum.CURVES)
