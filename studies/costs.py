@@ -14,7 +14,7 @@ from rfs.run.start import train
 from rfs.run.study import refuse_other_settings, run_to_end
 
 
-def train_and_cost(settings: dict[str, Any], folder: Path) -> dict[str, float]:
+def train_to_end(settings: dict[str, Any], folder: Path) -> dict[str, float]:
     """Trains from the start, or from the last save, to the end; returns the cost."""
     config = configure(**settings, log_path=str(folder))
     refuse_other_settings(config, "--folder")
@@ -32,7 +32,7 @@ def train_for_seconds(seconds: float, settings: dict[str, Any], folder: Path) ->
         return {"steps": max(1, int(seconds / each))}
 
     steps = int(load_or_compute(folder.with_name(f"{folder.name}_plan.json"), plan)["steps"])
-    return train_and_cost(settings | {"steps": steps}, folder)
+    return train_to_end(settings | {"steps": steps}, folder)
 
 
 def seconds_per_step(settings: dict[str, Any], folder: Path) -> float:

@@ -80,7 +80,7 @@ from rfs.run.options import configure, resolved
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))
 import gsm8k_questions as questions  # noqa: E402
-from costs import delete_weights, final_model, processor_seconds, train_and_cost, train_for_seconds  # noqa: E402
+from costs import delete_weights, final_model, processor_seconds, train_for_seconds, train_to_end  # noqa: E402
 from gsm8k_lessons import check_teacher, collect_chunks, seconds_spent, write_lessons  # noqa: E402
 from gsm8k_measurements import (  # noqa: E402
     TRANSFER,
@@ -312,9 +312,9 @@ def train_and_measure(trial: Trial) -> None:
         measure_and_store(options, key, questions.QWEN_PROMPT, qwen_folder, find_model, {}, False)
 
 
-def train(trial: Trial, prompt_file: str) -> dict[str, Any]:
+def train(trial: Trial, prompt: str) -> dict[str, Any]:
     """Returns the cost, the number of lessons, and the options that the arm depends on."""
-    return TRAIN[trial.arm](trial, prompt_file) | {"options": deciding_options(trial)}
+    return TRAIN[trial.arm](trial, prompt) | {"options": deciding_options(trial)}
 
 
 def deciding_options(trial: Trial) -> dict[str, Any]:
@@ -445,7 +445,7 @@ def rival_budget(trial: Trial) -> float:
 
 def train_grpo(trial: Trial, prompt: str) -> dict[str, float]:
     settings = grpo_settings(trial, prompt, **GRPO_CHANGES[trial.arm])
-    return train_and_cost(settings, trial.folder / "run")
+    return train_to_end(settings, trial.folder / "run")
 
 
 def train_solutions(trial: Trial, prompt: str) -> dict[str, float]:

@@ -31,7 +31,7 @@ from rfs.files.tables import read_table, replace_rows
 
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))
-from costs import final_model, train_and_cost  # noqa: E402
+from costs import final_model, train_to_end  # noqa: E402
 from gsm8k_measurements import MeasuredModel, group_by_problem  # noqa: E402
 from gsm8k_questions import PROMPTS, as_file_name, load_model, prompt_in, stop_option  # noqa: E402
 
@@ -104,7 +104,7 @@ def train(options: Options, seed: int, folder: Path) -> float:
         eval_every=25, eval_problems=[str(files["held_back"])], eval_limit=HELD_BACK,
         micro_batch_tokens=options.micro_batch_tokens,
     )  # fmt: skip
-    return train_and_cost(settings, folder / "run")["seconds"]
+    return train_to_end(settings, folder / "run")["seconds"]
 
 
 def measure_by_level(

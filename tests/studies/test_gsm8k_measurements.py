@@ -22,7 +22,7 @@ def answer(index, text, correct, stopped=True, extracted=None):
     }  # fmt: skip
 
 
-def test_what_is_said_of_greedy_answers():
+def test_metrics_of_greedy_answers():
     row = gsm8k_measurements.greedy_metrics(
         [
             answer(1, "so \\boxed{7}", True),
