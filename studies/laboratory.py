@@ -104,7 +104,7 @@ def stored() -> tuple[dict, ...]:
 
 
 def live(name: str, steps: int = STEPS) -> Figure:
-    """Trains both arms for a few steps, each at its best learning rate."""
+    """Both arms for a few steps, each at its best learning rate."""
     regime, shown = REGIMES[name], LIVE_RUNS[name]
     rates = chosen_rates(name, regime, stored())
     runs = {arm: train_arm(name, arm, rates.get(arm, 1e-4), steps) for arm in shown.arms}
