@@ -1,4 +1,4 @@
-"""Two sides in turn on the same work: what a row of the table is made of."""
+"""What the rows of the table share: the work, and two sides that are timed in turn."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ QWEN3_06B = QWEN_CONFIG_06_B | {"tie_embeddings": True}
 
 @dataclass(frozen=True)
 class Work:
-    """How much of everything; the figures that count are those of the defaults."""
+    """The sizes of the work; only results with the defaults count."""
 
     cfg: dict
     layers: int = 28  # of the sampling rows
@@ -28,11 +28,11 @@ class Work:
     rollouts: int = 8
     prompt: int = 60
     new_tokens: int = 128
-    grown: int = 2048  # of the curve
+    longest_answer: int = 2048  # tokens, in the row on growth
     problems: int = 64  # of the evaluation row
     rounds: int = 3
     steps: int = 8  # of the tiny model's training
-    real: str = "qwen-0.5b"  # the model of the row "real"
+    real_model: str = "qwen-0.5b"  # the model of the row "real"
     real_rows: tuple[int, ...] = (8, 32)  # answers side by side
     real_tokens: tuple[int, int] = (64, 96)  # of an answer: sampled alone, in a GRPO step
     real_rounds: int = 5
@@ -47,11 +47,11 @@ TOY = Work(
     rollouts=4,
     prompt=6,
     new_tokens=8,
-    grown=32,
+    longest_answer=32,
     problems=4,
     rounds=1,
     steps=1,
-    real="tiny-base",
+    real_model="tiny-base",
     real_rows=(8,),
     real_tokens=(4, 4),
     real_rounds=1,
@@ -63,7 +63,7 @@ TOY = Work(
 class Result:
     """A line of the table."""
 
-    what: str
+    title: str
     ours: str
     peer: str = ""
     ratio: float | None = None
@@ -73,23 +73,23 @@ class Result:
     def cells(self) -> list[str]:
         ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
         met = {True: "yes", False: "no", None: ""}[self.met]
-        return [self.what, self.ours, self.peer, ratio, self.target, met]
+        return [self.title, self.ours, self.peer, ratio, self.target, met]
 
 
-def faster(what: str, ours: float, peer: float, peer_name: str, least: float) -> Result:
-    """Seconds against seconds: how many times as fast we are."""
+def compare_speed(title: str, ours: float, peer: float, peer_name: str, goal: float) -> Result:
+    """The line that compares our seconds with a peer's."""
     ratio = peer / ours
     return Result(
-        what,
-        seconds(ours),
-        f"{peer_name}: {seconds(peer)}",
+        title,
+        format_seconds(ours),
+        f"{peer_name}: {format_seconds(peer)}",
         ratio,
-        f">= {least:g}x",
-        ratio >= least,
+        f">= {goal:g}x",
+        ratio >= goal,
     )
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     return (
         f"{value:.1f} s"
         if value >= 10
@@ -99,7 +99,7 @@ def seconds(value: float) -> str:
     )
 
 
-def timed(call: Callable[[], object]) -> float:
+def time_call(call: Callable[[], object]) -> float:
     synchronize()
     start = time.perf_counter()
     call()
@@ -112,21 +112,21 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def in_turn(
-    sides: dict[str, Callable[[], object]], rounds: int, warm: bool = True
+def time_in_turn(
+    calls_by_side: dict[str, Callable[[], object]], rounds: int, warm_up: bool = True
 ) -> dict[str, float]:
     """Median seconds of each side. The sides alternate, so that a busy minute hits all alike."""
-    for call in sides.values() if warm else ():
+    for call in calls_by_side.values() if warm_up else ():
         call()
-    times: dict[str, list[float]] = {name: [] for name in sides}
+    times: dict[str, list[float]] = {name: [] for name in calls_by_side}
     for _ in range(rounds):
-        for name, call in sides.items():
-            times[name].append(timed(call))
+        for name, call in calls_by_side.items():
+            times[name].append(time_call(call))
     return {name: median(values) for name, values in times.items()}
 
 
 def random_model(cfg: dict, layers: int, device: str = "cpu") -> Qwen3Model:
-    """Qwen3 of that geometry with seeded random weights, made without a second copy of them."""
+    """Qwen3 with this geometry and seeded random weights, made without a second copy of them."""
     with torch.device("meta"):
         model = Qwen3Model(cfg | {"n_layers": layers})
     model = model.to_empty(device=device)
@@ -139,7 +139,7 @@ def random_model(cfg: dict, layers: int, device: str = "cpu") -> Qwen3Model:
     return model.eval()
 
 
-def prompt_of(work: Work) -> list[int]:
+def make_prompt(work: Work) -> list[int]:
     return list(range(100, 100 + work.prompt))
 
 
@@ -148,14 +148,14 @@ def random_group(work: Work, length: int) -> Group:
     generator = torch.Generator().manual_seed(1)
     shape = (work.rollouts, length)
     tokens = torch.randint(work.cfg["vocab_size"], shape, generator=generator)  # (B, T)
-    return as_group(work, tokens.tolist(), [[-12.0] * length] * work.rollouts)
+    return make_group(work, tokens.tolist(), [[-12.0] * length] * work.rollouts)
 
 
-def as_group(work: Work, tokens: Iterable[list[int]], logprobs: Iterable[list[float]]) -> Group:
+def make_group(work: Work, tokens: Iterable[list[int]], logprobs: Iterable[list[float]]) -> Group:
     rollouts = [
         Rollout(
             None,
-            prompt_of(work),
+            make_prompt(work),
             ids,
             values,
             [0.0] * len(ids),
@@ -169,7 +169,7 @@ def as_group(work: Work, tokens: Iterable[list[int]], logprobs: Iterable[list[fl
     return Group(None, rollouts)
 
 
-def matrices(model: Qwen3Model) -> list[Tensor]:
+def weight_matrices(model: Qwen3Model) -> list[Tensor]:
     """The matrix of every product of one decoding step."""
     return [part.weight for part in model.modules() if isinstance(part, torch.nn.Linear)]
 

@@ -23,7 +23,7 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group
 
 
-def have(*names: str) -> bool:
+def are_installed(*names: str) -> bool:
     return all(find_spec(name) for name in names)
 
 
@@ -76,27 +76,27 @@ def hf_generate(
 
 
 @contextlib.contextmanager
-def quiet():
+def silence_output():
     """trl prints its metrics at the end, transformers a bar while it loads."""
     nothing = io.StringIO()
     with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         yield
 
 
-def grpo_steps(
+def time_grpo_steps(
     peer,
     tokenizer,
     rows: list[dict],
-    ours: Callable[[int], None],
+    our_step: Callable[[int], None],
     steps: int,
     settings: dict,
-    fixed: dict | None = None,
+    fixed_batch: dict | None = None,
     reward: Callable[..., list[float]] | None = None,
     adapter=None,
-    counts_first: bool = False,
+    count_first_step: bool = False,
 ) -> tuple[float, float]:
     """Median seconds of our step and of trl's, in turn: ours runs before each of trl's begins.
-    With `fixed`, trl trains on these tensors instead of sampling; with `adapter`, peft's
+    With `fixed_batch`, trl trains on these tensors instead of sampling; with `adapter`, peft's
     configuration of a LoRA, it trains that."""
     from datasets import Dataset
     from transformers import TrainerCallback
@@ -108,7 +108,7 @@ def grpo_steps(
         def on_step_begin(self, args, state, control, **_):
             synchronize()
             start = time.perf_counter()
-            ours(state.global_step)
+            our_step(state.global_step)
             synchronize()
             self.start = time.perf_counter()
             times["ours"].append(self.start - start)
@@ -119,9 +119,9 @@ def grpo_steps(
 
     class OnFixedRollouts(GRPOTrainer):
         def _generate_and_score_completions(self, inputs):
-            return fixed
+            return fixed_batch
 
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), quiet():
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), silence_output():
         warnings.simplefilter("ignore")
         arguments = GRPOConfig(
             output_dir=folder,
@@ -145,9 +145,9 @@ def grpo_steps(
             shuffle_dataset=False,
             **settings,
         )
-        trainer = (OnFixedRollouts if fixed else GRPOTrainer)(
+        trainer = (OnFixedRollouts if fixed_batch else GRPOTrainer)(
             peer,
-            reward or correct,
+            reward or grade_completions,
             arguments,
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
@@ -155,20 +155,20 @@ def grpo_steps(
             peft_config=adapter,
         )
         trainer.train()
-    first = 0 if counts_first else 1  # else the first step warms up
+    first = 0 if count_first_step else 1  # else the first step warms up
     return median(times["ours"][first:]), median(times["trl"][first:])
 
 
-def correct(completions: list[str], answer: list[str], **_) -> list[float]:
+def grade_completions(completions: list[str], answer: list[str], **_) -> list[float]:
     """Our own grader as trl's reward function."""
-    found = [extract_final_candidate(text, fallback=None) for text in completions]
+    finals = [extract_final_candidate(text, fallback=None) for text in completions]
     return [
         float(bool(text) and answer_verdict(text, truth) == "correct")
-        for text, truth in zip(found, answer, strict=True)
+        for text, truth in zip(finals, answer, strict=True)
     ]
 
 
-def prompt_rows(problems: Sequence[Problem]) -> list[dict]:
+def dataset_rows(problems: Sequence[Problem]) -> list[dict]:
     return [{"prompt": render_prompt(p.problem), "answer": p.answer} for p in problems]
 
 

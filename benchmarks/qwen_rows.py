@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from duel import (
     Result,
     Work,
-    faster,
-    in_turn,
-    matrices,
-    prompt_of,
+    compare_speed,
+    format_seconds,
+    make_prompt,
     random_group,
     random_model,
-    seconds,
-    timed,
+    time_call,
+    time_in_turn,
+    weight_matrices,
 )
 
 from reasoning_from_scratch import ch06
@@ -55,39 +55,45 @@ class NoText:
 
 def sampling(work: Work) -> list[Result]:
     """Tokens per second with top-p 0.9 against three sides."""
-    model, prompt = random_model(work.cfg, work.layers), prompt_of(work)
-    peer = peers.hf_model(model) if peers.have("transformers") else None
+    model, prompt = random_model(work.cfg, work.layers), make_prompt(work)
+    peer = peers.hf_model(model) if peers.are_installed("transformers") else None
     # One rollout at a time costs the same for each, and so do steps of bare products: these two
     # sides do an eighth, and their time is taken times eight.
-    few, rows, tokens = work.new_tokens // 8, work.rollouts, work.new_tokens
-    asked = Sampling(tokens, top_p=0.9, rollouts=rows)
+    eighth, rows, tokens = work.new_tokens // 8, work.rollouts, work.new_tokens
+    settings = Sampling(tokens, top_p=0.9, rollouts=rows)
     sides = {
-        "ours": lambda: generate(model, [prompt], asked, stop_ids=set(), engine=FAST),
-        "products": lambda: products(model, rows, few),
-        "plain": lambda: ch06.sample_response(model, NoText(prompt), "", "cpu", few, 1.0, 0.9),
+        "ours": lambda: generate(model, [prompt], settings, stop_ids=set(), engine=FAST),
+        "products": lambda: multiply_matrices(model, rows, eighth),
+        "plain": lambda: ch06.sample_response(model, NoText(prompt), "", "cpu", eighth, 1.0, 0.9),
     }
     caches = ("dynamic", "static") if peer else ()
     for cache in caches:
-        peers.hf_generate(peer, [prompt], rows, few, 0.9, cache)  # warm
+        peers.hf_generate(peer, [prompt], rows, eighth, 0.9, cache)  # warm
         sides[cache] = partial(peers.hf_generate, peer, [prompt], rows, tokens, 0.9, cache)
-    generate(model, [prompt], replace(asked, max_new_tokens=few), stop_ids=set(), engine=FAST)
-    times = in_turn(sides, work.rounds, warm=False)
-    ours, alone, bare = times["ours"], 8 * rows * times["plain"], 8 * times["products"]
+    generate(model, [prompt], replace(settings, max_new_tokens=eighth), stop_ids=set(), engine=FAST)
+    times = time_in_turn(sides, work.rounds, warm_up=False)
+    ours, one_by_one, products_alone = (
+        times["ours"],
+        8 * rows * times["plain"],
+        8 * times["products"],
+    )
     title = f"(b) sampling, {work.layers} layers, {rows} x {work.new_tokens} tokens"
     results = [
-        faster(title, ours, alone, "plain chapter 6", 8),
+        compare_speed(title, ours, one_by_one, "plain chapter 6", 8),
         Result(
             title,
-            seconds(ours),
-            f"its bare products: {seconds(bare)}",
-            bare / ours,
+            format_seconds(ours),
+            f"its bare products: {format_seconds(products_alone)}",
+            products_alone / ours,
             ">= 0.75",
-            bare >= 0.75 * ours,
+            products_alone >= 0.75 * ours,
         ),
     ]
     if peer:
         best = min(caches, key=times.get)  # the peer at its fastest
-        results.insert(0, faster(title, ours, times[best], f"transformers, {best} cache", 2.5))
+        results.insert(
+            0, compare_speed(title, ours, times[best], f"transformers, {best} cache", 2.5)
+        )
     return results
 
 
@@ -107,9 +113,9 @@ def decoding(work: Work) -> list[Result]:
             "C": decoder_for(model, count, tokens),
             "torch": Decoder(model),
         }
-        times = in_turn(
+        times = time_in_turn(
             {
-                kind: partial(decode_all, model, decode, count, tokens)
+                kind: partial(decode_tokens, model, decode, count, tokens)
                 for kind, decode in steps.items()
             },
             work.rounds,
@@ -117,8 +123,8 @@ def decoding(work: Work) -> list[Result]:
         rows.append(
             Result(
                 f"a decoding step of {count} rows, {name}",
-                seconds(times["C"] / tokens),
-                f"torch: {seconds(times['torch'] / tokens)}",
+                format_seconds(times["C"] / tokens),
+                f"torch: {format_seconds(times['torch'] / tokens)}",
                 times["torch"] / times["C"],
             )
         )
@@ -126,19 +132,19 @@ def decoding(work: Work) -> list[Result]:
 
 
 @torch.no_grad()
-def decode_all(model, decode, rows: int, tokens: int) -> None:
+def decode_tokens(model, decode_step, rows: int, tokens: int) -> None:
     """Steps after a prompt of 60 tokens, without drawing."""
     cache = KVCache(model.cfg["n_layers"])
     ids = torch.ones(rows, 60, dtype=torch.long)
     model.fill_cache(ids, cache)
     for _ in range(tokens):
-        decode(ids[:, :1], cache=cache)
+        decode_step(ids[:, :1], cache=cache)
 
 
 @torch.no_grad()
-def products(model, rows: int, steps: int) -> None:
+def multiply_matrices(model, rows: int, steps: int) -> None:
     """The matrix products of `steps` decoding steps and nothing else."""
-    weights = matrices(model)
+    weights = weight_matrices(model)
     inputs = {w.shape[1]: torch.randn(rows, w.shape[1]).to(w.dtype) for w in weights}
     for _ in range(steps):
         for weight in weights:
@@ -159,13 +165,13 @@ def training(work: Work) -> list[Result]:
 
     title = f"(b) training part, {layers} layers, {work.rollouts} x ({work.prompt} + "
     title += f"{work.new_tokens}) tokens"
-    if not peers.have("transformers", "trl"):
-        return [Result(title, seconds(in_turn({"ours": ours}, work.rounds)["ours"]))]
-    mine, theirs = against_trl(work, model, group, ours, work.new_tokens)
-    return [faster(title, mine, theirs, "trl", 2)]
+    if not peers.are_installed("transformers", "trl"):
+        return [Result(title, format_seconds(time_in_turn({"ours": ours}, work.rounds)["ours"]))]
+    mine, theirs = time_against_trl(work, model, group, ours, work.new_tokens)
+    return [compare_speed(title, mine, theirs, "trl", 2)]
 
 
-def against_trl(work: Work, model, group, ours, length: int) -> tuple[float, float]:
+def time_against_trl(work: Work, model, group, ours, length: int) -> tuple[float, float]:
     """Seconds of our update and of trl's, of the same weights on the same rollouts."""
     from transformers import AutoTokenizer
 
@@ -175,14 +181,14 @@ def against_trl(work: Work, model, group, ours, length: int) -> tuple[float, flo
         "num_generations": work.rollouts,
         "max_completion_length": length,
     }
-    return peers.grpo_steps(
+    return peers.time_grpo_steps(
         peers.hf_model(model),
         AutoTokenizer.from_pretrained(folder),
         [{"prompt": "", "answer": ""}] * work.rollouts,
         ours,
         work.rounds,
         settings,
-        fixed=peers.trl_batch(group, str(model.tok_emb.weight.device)),
+        fixed_batch=peers.trl_batch(group, str(model.tok_emb.weight.device)),
     )
 
 
@@ -211,29 +217,31 @@ def growth(work: Work) -> list[Result]:
         ticks.append(perf_counter())
         return sample_next_token(*arguments)
 
-    sampling = Sampling(work.grown, rollouts=work.rollouts)
+    sampling = Sampling(work.longest_answer, rollouts=work.rollouts)
     engine = replace(FAST, make_draw=lambda *_: draw)
-    generate(model, [prompt_of(work)], sampling, stop_ids=set(), engine=engine)
+    generate(model, [make_prompt(work)], sampling, stop_ids=set(), engine=engine)
     costs = [after - before for before, after in pairwise(ticks)]
-    lengths = [2**k for k in range(4, 20) if 2**k <= work.grown]
-    window = min(32, work.grown // 4)
+    lengths = [2**k for k in range(4, 20) if 2**k <= work.longest_answer]
+    window = min(32, work.longest_answer // 4)
     measured = [median(costs[max(0, length - window) : length]) for length in lengths]
-    first = lengths.index(min(64, lengths[-1]))
-    alone = [attention_alone(work, layers, work.prompt + length) for length in lengths]
-    reads = [bytes_read(work, model, work.prompt + length) for length in lengths]
+    base = lengths.index(min(64, lengths[-1]))
+    attention_seconds = [attention_alone(work, layers, work.prompt + length) for length in lengths]
+    bytes_by_length = [bytes_read(work, model, work.prompt + length) for length in lengths]
     bounds = {
-        "attention timed alone": [measured[first] + cost - alone[first] for cost in alone],
+        "attention timed alone": [
+            measured[base] + cost - attention_seconds[base] for cost in attention_seconds
+        ],
         "bytes of weights, keys and values": [
-            measured[first] * read / reads[first] for read in reads
+            measured[base] * read / bytes_by_length[base] for read in bytes_by_length
         ],
     }
-    if work.grown >= 1024:
+    if work.longest_answer >= 1024:
         draw_growth(lengths, measured, bounds)
-    title = f"cost per token at {lengths[-1]} against {lengths[first]} tokens, {layers} layers"
-    ours = f"{seconds(measured[first])} -> {seconds(measured[-1])}"
-    ratio, rows = measured[-1] / measured[first], []
+    title = f"cost per token at {lengths[-1]} against {lengths[base]} tokens, {layers} layers"
+    ours = f"{format_seconds(measured[base])} -> {format_seconds(measured[-1])}"
+    ratio, rows = measured[-1] / measured[base], []
     for name, bound in bounds.items():
-        allowed = bound[-1] / bound[first]
+        allowed = bound[-1] / bound[base]
         rows.append(
             Result(
                 title,
@@ -255,14 +263,14 @@ def attention_alone(work: Work, layers: int, tokens: int) -> float:
     caches = [[numbers(rows, groups, tokens, width) for _ in "kv"] for _ in range(layers)]
     queries = numbers(rows, groups, work.cfg["n_heads"] // groups, width)
     return median(
-        timed(lambda: [F.scaled_dot_product_attention(queries, *cache) for cache in caches])
+        time_call(lambda: [F.scaled_dot_product_attention(queries, *cache) for cache in caches])
         for _ in range(32)
     )
 
 
 def bytes_read(work: Work, model: Qwen3Model, tokens: int) -> int:
     """What a decoding step cannot do without: all weights, and each row's keys and values."""
-    weights = sum(w.nbytes for w in matrices(model))
+    weights = sum(w.nbytes for w in weight_matrices(model))
     per_token = 2 * len(model.trf_blocks) * work.cfg["n_kv_groups"] * work.cfg["head_dim"] * 2
     return weights + per_token * work.rollouts * tokens
 

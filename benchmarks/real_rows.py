@@ -9,7 +9,7 @@ from typing import Literal
 
 import peers
 import torch
-from duel import Result, Work, faster, in_turn, seconds
+from duel import Result, Work, compare_speed, format_seconds, time_in_turn
 
 from reasoning_from_scratch.fast.device import dtype_by_name
 from reasoning_from_scratch.fast.engine import generate
@@ -29,30 +29,30 @@ from rfs.files.models import load_model_and_tokenizer
 from rfs.run.options import resolved
 from rfs.tasks.problem_sets import load_problems
 
-GROUP = 8  # answers to each prompt
+GROUP_SIZE = 8
 PROMPTS_PER_STEP = 2
-RANK = 16
-GOALS = {8: (4.5, 8), 32: (3.8, 6.5)}  # times transformers, by rows; the second in 8 bits
+LORA_RANK = 16
+SPEED_GOALS = {8: (4.5, 8), 32: (3.8, 6.5)}  # times transformers, by rows; the second in 8 bits
 
 
-def real(work: Work) -> Iterator[Result]:
+def measure_real_model(work: Work) -> Iterator[Result]:
     """A real model: sampling, and a GRPO step with LoRA."""
     cpu = torch.device("cpu")
-    file = qwen(work.real) if work.real in QWENS else Path(work.real)
-    name = str(file) if file.suffix == ".gguf" else work.real
+    file = qwen(work.real_model) if work.real_model in QWENS else Path(work.real_model)
+    name = str(file) if file.suffix == ".gguf" else work.real_model
     model, tokenizer = load_model_and_tokenizer(
         name, cpu, dtype=partial(dtype_by_name, "auto", cpu)
     )
     model.requires_grad_(False)  # so that they are packed for C once, as in a run with LoRA
     problems = load_problems("tiny", limit=PROMPTS_PER_STEP * (work.real_rounds + 1))
     prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
-    if not peers.have("transformers"):
+    if not peers.are_installed("transformers"):
         yield from sampling(work, model, prompts)
         yield grpo_step(work, model, prompts)
         return
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with TemporaryDirectory() as folder, peers.quiet():
+    with TemporaryDirectory() as folder, peers.silence_output():
         save_hf_folder(model, tokenizer, folder)
         peer = AutoModelForCausalLM.from_pretrained(folder, dtype=model.tok_emb.weight.dtype)
         peers_tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -66,94 +66,96 @@ def sampling(work: Work, model, prompts, peer=None, file: Path | None = None) ->
     """Answers of a fixed length from the whole distribution at temperature 1."""
     in_8_bits = deepcopy(model)  # what is packed for C, and kept, has one number format
     for rows in work.real_rows:
-        some = [prompts[i % len(prompts)] for i in range(rows // GROUP)]
+        batch_prompts = [prompts[i % len(prompts)] for i in range(rows // GROUP_SIZE)]
         sides: dict[str, Callable[[int], object]] = {  # of the number of tokens
-            "ours": partial(answers, model, some, "same"),
-            "8 bits": partial(answers, in_8_bits, some, "int8"),
+            "ours": partial(sample_answers, model, batch_prompts, "same"),
+            "8 bits": partial(sample_answers, in_8_bits, batch_prompts, "int8"),
         }
         if peer is not None:
-            asked = {"top_p": 1.0, "cache": "dynamic"}
-            sides["transformers"] = partial(peers.hf_generate, peer, some, GROUP, **asked)
-        if peer is not None and file.suffix == ".gguf" and peers.have("xllamacpp"):
-            llama = peers.LlamaCpp(file, rows, max(map(len, some)) + work.real_tokens[0])
-            sides["llama.cpp"] = partial(llama.generate, some, GROUP)
+            settings = {"top_p": 1.0, "cache": "dynamic"}
+            call = partial(peers.hf_generate, peer, batch_prompts, GROUP_SIZE, **settings)
+            sides["transformers"] = call
+        if peer is not None and file.suffix == ".gguf" and peers.are_installed("xllamacpp"):
+            llama = peers.LlamaCpp(file, rows, max(map(len, batch_prompts)) + work.real_tokens[0])
+            sides["llama.cpp"] = partial(llama.generate, batch_prompts, GROUP_SIZE)
         tokens = work.real_tokens[0]
         for side in sides.values():
             side(tokens // 2)  # warms up
-        whole = {name: partial(side, tokens) for name, side in sides.items()}
-        yield from compared(work, rows, in_turn(whole, work.real_rounds, warm=False))
+        calls = {name: partial(side, tokens) for name, side in sides.items()}
+        yield from comparison_rows(work, rows, time_in_turn(calls, work.real_rounds, warm_up=False))
 
 
-def answers(model, prompts, weights: Literal["same", "int8"], tokens: int) -> None:
-    rows = GROUP * len(prompts)
-    asked = Sampling(tokens, rollouts=GROUP, sample_rows=rows, sampling_weights=weights)
-    generate(model, prompts, asked, stop_ids=set())
+def sample_answers(model, prompts, weights: Literal["same", "int8"], tokens: int) -> None:
+    rows = GROUP_SIZE * len(prompts)
+    sampling = Sampling(tokens, rollouts=GROUP_SIZE, sample_rows=rows, sampling_weights=weights)
+    generate(model, prompts, sampling, stop_ids=set())
 
 
-def compared(work: Work, rows: int, times: dict[str, float]) -> Iterator[Result]:
-    """Ours and ours in 8 bits against each peer."""
-    for ours, said, goal in zip(("ours", "8 bits"), ("", ", in 8 bits"), GOALS[rows], strict=True):
-        title, took = f"(d) sampling, {rows} x {work.real_tokens[0]} tokens{said}", times[ours]
+def comparison_rows(work: Work, rows: int, times: dict[str, float]) -> Iterator[Result]:
+    """Our sampler, and ours in 8 bits, against each peer."""
+    suffixes = {"ours": "", "8 bits": ", in 8 bits"}
+    for (ours, suffix), goal in zip(suffixes.items(), SPEED_GOALS[rows], strict=True):
+        title, elapsed = f"(d) sampling, {rows} x {work.real_tokens[0]} tokens{suffix}", times[ours]
         if "transformers" not in times:
-            yield Result(title, seconds(took))
+            yield Result(title, format_seconds(elapsed))
             continue
-        yield faster(title, took, times["transformers"], "transformers", goal)
+        yield compare_speed(title, elapsed, times["transformers"], "transformers", goal)
         if "llama.cpp" in times:
             peer = times["llama.cpp"]
-            named = f"llama.cpp, 4 bits: {seconds(peer)}"
-            yield Result(title, seconds(took), named, peer / took)
+            peer_label = f"llama.cpp, 4 bits: {format_seconds(peer)}"
+            yield Result(title, format_seconds(elapsed), peer_label, peer / elapsed)
 
 
 def grpo_step(work: Work, model, prompts, peer=None, peers_tokenizer=None, texts=()) -> Result:
     """Two groups of answers of a fixed length, half of them rewarded, and one update of a LoRA."""
     tokens = work.real_tokens[1]
-    add_lora(model, RANK, 2.0 * RANK)
+    add_lora(model, LORA_RANK, 2.0 * LORA_RANK)
     config = resolved(
         RunConfig(
             max_new_tokens=tokens,
-            rollouts=GROUP,
+            rollouts=GROUP_SIZE,
             problems_per_step=PROMPTS_PER_STEP,
-            lora_rank=RANK,
-            lora_alpha=2.0 * RANK,
+            lora_rank=LORA_RANK,
+            lora_alpha=2.0 * LORA_RANK,
         )
     )
     policy = LocalPolicy(model, AdamW(model), config, packed_logprobs, engine=FAST)
 
     def ours(step: int = 0) -> None:
         first = PROMPTS_PER_STEP * step
-        some, streams = prompts[first : first + PROMPTS_PER_STEP], [(step, 0), (step, 1)]
-        answers = generate(model, some, config, stop_ids=set(), streams=streams)
+        step_prompts, streams = prompts[first : first + PROMPTS_PER_STEP], [(step, 0), (step, 1)]
+        answers = generate(model, step_prompts, config, stop_ids=set(), streams=streams)
         groups = [Group(None, rollouts) for rollouts in answers]
         for group in groups:
             for number, rollout in enumerate(group.rollouts):
                 rollout.reward = float(number % 2)
         train_step(policy, groups, config, 1e-6)
 
-    title = f"(d) a GRPO step with LoRA, {PROMPTS_PER_STEP} x {GROUP} x {tokens} tokens"
-    if not peers.have("transformers", "trl", "peft"):
-        return Result(title, seconds(in_turn({"ours": ours}, work.real_rounds)["ours"]))
+    title = f"(d) a GRPO step with LoRA, {PROMPTS_PER_STEP} x {GROUP_SIZE} x {tokens} tokens"
+    if not peers.are_installed("transformers", "trl", "peft"):
+        return Result(title, format_seconds(time_in_turn({"ours": ours}, work.real_rounds)["ours"]))
     from peft import LoraConfig
 
     matrices = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    mine, theirs = peers.grpo_steps(
+    mine, theirs = peers.time_grpo_steps(
         peer,
         peers_tokenizer,
         [{"prompt": text} for text in texts],
         ours,
         work.real_rounds - 1,
         {
-            "per_device_train_batch_size": PROMPTS_PER_STEP * GROUP,
-            "num_generations": GROUP,
+            "per_device_train_batch_size": PROMPTS_PER_STEP * GROUP_SIZE,
+            "num_generations": GROUP_SIZE,
             "max_completion_length": tokens,
             "generation_kwargs": {"min_new_tokens": tokens},
         },
         reward=every_other,
-        counts_first=True,  # a step takes a minute, and their median leaves out one slow one
+        count_first_step=True,  # a step takes a minute, and their median leaves out one slow one
         adapter=LoraConfig(
-            r=RANK, lora_alpha=2 * RANK, target_modules=matrices, task_type="CAUSAL_LM"
+            r=LORA_RANK, lora_alpha=2 * LORA_RANK, target_modules=matrices, task_type="CAUSAL_LM"
         ),
     )
-    return faster(title, mine, theirs, "trl", 5)
+    return compare_speed(title, mine, theirs, "trl", 5)
 
 
 def every_other(completions: list[str], **_) -> list[float]:

@@ -43,62 +43,62 @@ ROWS: dict[str, Callable[[Work], Iterable[Result]]] = {
     "quickstart": tiny_rows.quickstart,
     "evaluation": tiny_rows.evaluation,
     "growth": qwen_rows.growth,
-    "real": real_rows.real,
+    "real": real_rows.measure_real_model,
 }
-HEADS = ["what", "ours", "peer", "ratio", "target", "met"]
+COLUMNS = ["what", "ours", "peer", "ratio", "target", "met"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     if options.list:
-        print("\n".join(f"{name:<14}{first_line(row)}" for name, row in ROWS.items()))
+        print("\n".join(f"{name:<14}{first_docstring_line(row)}" for name, row in ROWS.items()))
         return 0
     if options.threads < 1:
         raise UserError(f"--threads is {options.threads}, but must be at least 1")
     torch.set_num_threads(options.threads)
-    missing = [name for name in ("transformers", "trl") if not peers.have(name)]
+    missing = [name for name in ("transformers", "trl") if not peers.are_installed(name)]
     if missing:
         print(
             f"not installed: {', '.join(missing)}; their side is left out. Both come with: "
             "uv run --with transformers --with trl benchmarks/run.py"
         )
-    print(machine(), end="\n\n", flush=True)
+    print(describe_machine(), end="\n\n", flush=True)
     work = TOY if options.toy else FULL
     if options.model:
-        work = replace(work, real=options.model)
-    print(table_line(HEADS) + "\n" + table_line(["---"] * len(HEADS)), flush=True)
+        work = replace(work, real_model=options.model)
+    print(table_line(COLUMNS) + "\n" + table_line(["---"] * len(COLUMNS)), flush=True)
     for name in options.only or [name for name in ROWS if name != "real"]:
         for result in ROWS[name](work):
             print(table_line(result.cells()), flush=True)
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    result.add_argument("--only", nargs="+", choices=ROWS, metavar="NAME", help="only these rows")
-    result.add_argument("--list", action="store_true", help="name the rows")
-    result.add_argument(
+    parser.add_argument("--only", nargs="+", choices=ROWS, metavar="NAME", help="only these rows")
+    parser.add_argument("--list", action="store_true", help="name the rows")
+    parser.add_argument(
         "--model",
         metavar="FILE",
         help="of the row real: a file or name, as rfs train takes it (default: qwen-0.5b)",
     )
-    result.add_argument(
+    parser.add_argument(
         "--threads",
         type=int,
         default=torch.get_num_threads(),
         help="torch threads, of both sides (default: %(default)s)",
     )
-    result.add_argument(
+    parser.add_argument(
         "--toy",
         action="store_true",
         help="everything very small, to see that it runs; no figure counts",
     )
-    return result
+    return parser
 
 
-def first_line(row: Callable) -> str:
+def first_docstring_line(row: Callable) -> str:
     return (row.__doc__ or "").splitlines()[0]
 
 
@@ -106,11 +106,11 @@ def table_line(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def machine() -> str:
+def describe_machine() -> str:
     """What the figures were measured on."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     names = ("torch", "transformers", "trl", "peft", "xllamacpp")
-    versions = [f"{name} {version(name)}" for name in names if peers.have(name)]
+    versions = [f"{name} {version(name)}" for name in names if peers.are_installed(name)]
     return (
         f"{time.strftime('%Y-%m-%d')}, {torch.get_num_threads()} threads, "
         f"{platform.machine()}, {gpu}; {', '.join(versions)}"

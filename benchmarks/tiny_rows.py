@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import peers
 import torch
-from duel import Result, Work, faster, in_turn, run_python, seconds
+from duel import Result, Work, compare_speed, format_seconds, run_python, time_in_turn
 
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -33,7 +33,7 @@ from rfs.files.models import load_model_and_tokenizer
 from rfs.run.options import resolved
 from rfs.tasks.problem_sets import load_problems
 
-ROWS = 8  # answers side by side against fixed batches: fewer than problems, so refilling matters
+FEW_ROWS = 8  # answers side by side: fewer than problems, so refilling matters
 
 
 def grpo_step(work: Work) -> list[Result]:
@@ -51,27 +51,27 @@ def grpo_step(work: Work) -> list[Result]:
         train_step(policy, groups, config, 1e-6)
 
     title = "(a) a whole GRPO step of the tiny model"
-    if not peers.have("transformers", "trl"):
-        return [Result(title, seconds(in_turn({"ours": ours}, work.steps)["ours"]))]
+    if not peers.are_installed("transformers", "trl"):
+        return [Result(title, format_seconds(time_in_turn({"ours": ours}, work.steps)["ours"]))]
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = str(shipped_checkpoint("tiny-base"))
-    with peers.quiet():
+    with peers.silence_output():
         peer = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     settings = {
         "per_device_train_batch_size": 64,
         "num_generations": 8,
         "max_completion_length": 64,
     }
-    mine, theirs = peers.grpo_steps(
+    mine, theirs = peers.time_grpo_steps(
         peer,
         AutoTokenizer.from_pretrained(folder),
-        peers.prompt_rows(problems),
+        peers.dataset_rows(problems),
         ours,
         work.steps,
         settings,
     )
-    return [faster(title, mine, theirs, "trl", 4)]
+    return [compare_speed(title, mine, theirs, "trl", 4)]
 
 
 def quickstart(work: Work) -> list[Result]:
@@ -80,13 +80,13 @@ def quickstart(work: Work) -> list[Result]:
         flags = ["--log-path", str(Path(folder) / "run")] * (work.quickstart == ("quickstart",))
         start = time.perf_counter()
         run_python("-m", "rfs", *work.quickstart, *flags)
-        took = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
     return [
         Result(
             "(a) quickstart, process start to final table",
-            seconds(took),
+            format_seconds(elapsed),
             target="<= 180 s",
-            met=took <= 180,
+            met=elapsed <= 180,
         )
     ]
 
@@ -98,52 +98,56 @@ def evaluation(work: Work) -> list[Result]:
     problems = load_problems("tiny-test", limit=half) + load_problems("tiny-longer", limit=half)
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
     limit, stop_ids = 160, stop_ids_of(tokenizer)
-    found = {}
+    groups = {}  # by side
 
     def refilled(rows: int):
         sampling = Sampling(limit, rollouts=1, sample_rows=rows)
-        found[f"refilled {rows}"] = generate(
+        groups[f"refilled {rows}"] = generate(
             model, prompts, sampling, stop_ids=stop_ids, engine=FAST
         )
 
     def fixed(name: str, rows: int, decode):
-        found[name] = fixed_batches(model, decode, prompts, limit, stop_ids, rows)
+        groups[name] = sample_fixed_batches(model, decode, prompts, limit, stop_ids, rows)
 
-    times = in_turn(
+    times = time_in_turn(
         {
-            "few": lambda: refilled(ROWS),
+            "few": lambda: refilled(FEW_ROWS),
             "all": lambda: refilled(64),
-            "fixed": lambda: fixed("fixed", ROWS, model),
-            "our steps": lambda: fixed("our steps", ROWS, decoder_for(model, ROWS, limit)),
+            "fixed": lambda: fixed("fixed", FEW_ROWS, model),
+            "our steps": lambda: fixed("our steps", FEW_ROWS, decoder_for(model, FEW_ROWS, limit)),
             "alone": lambda: fixed("alone", 1, model),
         },
         work.rounds,
     )
-    ids = {name: [group[0].response_ids for group in groups] for name, groups in found.items()}
+    ids = {side: [group[0].response_ids for group in of_side] for side, of_side in groups.items()}
     assert all(other == ids["alone"] for other in ids.values()), "the sides must do the same work"
     lengths = sorted(map(len, ids["alone"]))
     title = f"(c) evaluation, {len(problems)} answers of {lengths[0]} to {lengths[-1]} tokens"
     result = evaluate(model, tokenizer, problems, Sampling(limit, rollouts=1))
     assert [row["tokens"] for row in result.rows] == [len(x) for x in ids["alone"]]
     return [
-        faster(f"{title}, {ROWS} rows", times["few"], times["fixed"], "fixed batches", 2),
+        compare_speed(
+            f"{title}, {FEW_ROWS} rows", times["few"], times["fixed"], "fixed batches", 2
+        ),
         Result(
-            f"{title}, {ROWS} rows",
-            seconds(times["few"]),
-            f"fixed batches, our decoding steps: {seconds(times['our steps'])}",
+            f"{title}, {FEW_ROWS} rows",
+            format_seconds(times["few"]),
+            f"fixed batches, our decoding steps: {format_seconds(times['our steps'])}",
             times["our steps"] / times["few"],
         ),
-        faster(f"{title}, 64 rows", times["all"], times["alone"], "one by one", 6),
+        compare_speed(f"{title}, 64 rows", times["all"], times["alone"], "one by one", 6),
     ]
 
 
 @torch.no_grad()
-def fixed_batches(model, decode, prompts, limit: int, stop_ids: set[int], size: int):
+def sample_fixed_batches(
+    model, decode_step, prompts, limit: int, stop_ids: set[int], batch_size: int
+):
     """Batches that run until their last answer has ended: the same tokens, nothing refilled.
-    `decode` takes the steps; it is the model itself, or what generate() uses."""
+    `decode_step` is the model itself, or what generate() uses."""
     groups = []
-    for start in range(0, len(prompts), size):
-        batch = prompts[start : start + size]
+    for start in range(0, len(prompts), batch_size):
+        batch = prompts[start : start + batch_size]
         lengths = torch.tensor([len(prompt) for prompt in batch])
         ids = torch.zeros(len(batch), int(lengths.max()), dtype=torch.long)  # (B, T)
         for row, prompt in enumerate(batch):
@@ -163,6 +167,6 @@ def fixed_batches(model, decode, prompts, limit: int, stop_ids: set[int], size: 
                     rollout.finished = token in stop_ids
             if all(rollout.finished for rollout in rollouts):
                 break
-            logits = decode(tokens[:, None], cache=cache)[:, -1]
+            logits = decode_step(tokens[:, None], cache=cache)[:, -1]
         groups += [[rollout] for rollout in rollouts]
     return groups

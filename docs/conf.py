@@ -205,7 +205,8 @@ def write_texts(app, error):
 
 
 def describe_pictures(app, doctree):
-    """A notebook's picture is described by its section and by the function that drew it."""
+    """A notebook's picture is described by its section and, if it has a docstring, by the function
+    that drew it."""
     about = {}
     places = ("ch0*", "studies", "rfs/report")
     for file in sorted(path for place in places for path in ROOT.glob(f"{place}/*.py")):
@@ -217,9 +218,10 @@ def describe_pictures(app, doctree):
         about |= docstrings(code)
         called = [name for name in re.findall(r"(\w+)\(", code) if name in about]
         section = cell.parent.next_node(nodes.title).astext()
+        text = f"{section}. {about[called[-1]]}" if called else section
         for image in cell.findall(nodes.image):
-            if called and "alt" not in image:
-                image["alt"] = f"{section}. {about[called[-1]]}".replace("`", "")
+            if "alt" not in image:
+                image["alt"] = text.replace("`", "")
 
 
 @cache

@@ -35,10 +35,10 @@ from rfs.tasks.problem_sets import load_problems
 BLURRED = "runs/tiny-blurred"
 MAX_NEW_TOKENS = 176  # including the calculator's
 ARMS = {"calculator": True, "nobody answers": False}
-PLAN = {"problems": "tiny", "problems_per_step": 8, "rollouts": 8, "device": "cpu"}
-COLOURS = {"calculator": "tab:blue", "nobody answers": "tab:gray"}
-SUM = re.compile(r"\d+ ([-+*/]) \d+ =")
-NAMES = ("right", "hard asked", "easy asked", "drawn", "written", "hard right alone")
+RUN_SETTINGS = {"problems": "tiny", "problems_per_step": 8, "rollouts": 8, "device": "cpu"}
+COLORS = {"calculator": "tab:blue", "nobody answers": "tab:gray"}
+OPERATION = re.compile(r"\d+ ([-+*/]) \d+ =")
+METRICS = ("right", "hard asked", "easy asked", "drawn", "written", "hard right alone")
 
 
 @dataclass
@@ -67,70 +67,72 @@ def main(options: Options) -> None:
     """Trains, measures, and draws."""
     check_names("arm", options.arms, ARMS)
     if not options.picture_only:
-        check_table(options, ("model", "steps", "lr", "limit", "samples"))
+        refuse_mixed_options(options, ("model", "steps", "lr", "limit", "samples"))
         if options.model == BLURRED and not Path(BLURRED).is_dir():
             raise UserError(f"no model in {BLURRED}; make it: uv run checkpoints/blurred.py")
         for arm in options.arms:
-            before = list(measured(options, arm, 0, *load_model_and_tokenizer(options.model)))
+            untrained = load_model_and_tokenizer(options.model)
+            untrained_rows = list(measure(options, arm, 0, *untrained))
             for seed in options.seeds:
-                found = before + list(run(options, arm, seed))
-                replace_rows(options.out, {"arm": arm, "seed": str(seed)}, found)
+                rows = untrained_rows + list(train_and_measure(options, arm, seed))
+                replace_rows(options.out, {"arm": arm, "seed": str(seed)}, rows)
     draw(read_table(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
 
 
-def check_table(options: Any, names: Sequence[str]) -> None:
-    """A row does not say these options, so those of other runs would pass for more seeds of the
-    runs in the usual file, or replace them."""
-    usual = type(options)()
-    for name in names if options.out == usual.out else ():
-        value, stored = getattr(options, name), getattr(usual, name)
-        if value != stored:
+def refuse_mixed_options(options: Any, names: Sequence[str]) -> None:
+    """No row of the default file names these options, so rows with other values would pass for more
+    seeds of the stored runs, or replace them."""
+    defaults = type(options)()
+    for name in names if options.out == defaults.out else ():
+        value, default = getattr(options, name), getattr(defaults, name)
+        if value != default:
             raise UserError(
-                f"{options.out} has runs with {flag(name)} {stored}, not {value}; choose another "
+                f"{options.out} has runs with {flag(name)} {default}, not {value}; choose another "
                 "--out"
             )
 
 
-def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
-    """Trains one run; yields its steps, then the measurements after them."""
-    with TemporaryDirectory() as place:
+def train_and_measure(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
+    """Yields a row for each training step, then those of the final measurements."""
+    with TemporaryDirectory() as folder:
         config = configure(
             "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
-            calculator=ARMS[arm], max_new_tokens=MAX_NEW_TOKENS, log_path=f"{place}/run",
-            preflight=False, num_groups_to_log=0, eval_every=0, report_every=0, **PLAN,
+            calculator=ARMS[arm], max_new_tokens=MAX_NEW_TOKENS, log_path=f"{folder}/run",
+            preflight=False, num_groups_to_log=0, eval_every=0, report_every=0, **RUN_SETTINGS,
         )  # fmt: skip
-        done = train(config, quiet=True).finished()
-        seconds = sum(row["time/total"] for row in done.rows)
+        result = train(config, quiet=True).finished()
+        seconds = sum(row["time/total"] for row in result.rows)
         print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
-        files = sorted(done.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
+        files = sorted(result.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
         for step, path in enumerate(files):
-            yield line(step, "of the step", figures(map(answer_of, read_rollouts(path))))
-    yield from measured(options, arm, options.steps, done.model, done.tokenizer)
+            answers = map(answer_from_row, read_rollouts(path))
+            yield table_row(step, "of the step", answer_metrics(answers))
+    yield from measure(options, arm, options.steps, result.model, result.tokenizer)
 
 
 @dataclass
 class Answer:
-    """An answer, and how many of its tokens the model drew and the calculator wrote."""
+    """An answer, and how many of its tokens come from the model and from the calculator."""
 
     text: str
-    right: float
-    drawn: int
-    written: int
+    correct: float
+    sampled_tokens: int
+    calculator_tokens: int
 
 
-def answer_of(row: dict[str, Any]) -> Answer:
+def answer_from_row(row: dict[str, Any]) -> Answer:
     """The answer in a rollout from a run's folder."""
     step = row["steps"][0]
     forced = len(row.get("forced", []))
     return Answer(row["text"], step["metrics"]["correct"], step["ac_len"], forced)
 
 
-def measured(options: Options, arm: str, step: int, model, tokenizer) -> Iterator[dict[str, str]]:
-    """How a model answers held-out problems, with greedy decoding and at temperature 1; its calls
-    are answered if they are in training."""
+def measure(options: Options, arm: str, step: int, model, tokenizer) -> Iterator[dict[str, str]]:
+    """A row for greedy decoding and one for temperature 1, both on held-out problems. Calls are
+    answered if they are in training."""
     problems = load_problems("tiny-test", limit=options.limit)
-    for kind, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
+    for decoding, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
         sampling = Sampling(
             MAX_NEW_TOKENS, temperature, rollouts=samples, seed=1, calculator=ARMS[arm]
         )
@@ -138,93 +140,96 @@ def measured(options: Options, arm: str, step: int, model, tokenizer) -> Iterato
         answers = []
         for group in groups:
             for rollout in group.rollouts:
-                right = correctness(rollout.text, group.problem.answer)
-                drawn, written = rollout.num_sampled, len(rollout.forced)
-                answers.append(Answer(rollout.text, right, drawn, written))
-        yield line(step, kind, figures(answers))
+                correct = correctness(rollout.text, group.problem.answer)
+                sampled_tokens, calculator_tokens = rollout.num_sampled, len(rollout.forced)
+                answers.append(Answer(rollout.text, correct, sampled_tokens, calculator_tokens))
+        yield table_row(step, decoding, answer_metrics(answers))
 
 
-def figures(answers: Iterable[Answer]) -> dict[str, float]:
-    """Shares of correct answers and of lines that ask, tokens, and how often a product or quotient
-    is correct if the model computed it alone. "Hard" means products and quotients."""
+def answer_metrics(answers: Iterable[Answer]) -> dict[str, float]:
+    """Shares of correct answers and of lines that call the calculator, tokens, and how often a
+    product or quotient is correct without it. "Hard" means products and quotients."""
     answers = list(answers)
     lines = [line for answer in answers for line in answer.text.splitlines()]
-    sums = [(found[1] in "*/", line) for line in lines if (found := SUM.search(line))]
-    hard = [line for is_hard, line in sums if is_hard]
+    operations = [(match[1] in "*/", line) for line in lines if (match := OPERATION.search(line))]
+    products = [line for is_product, line in operations if is_product]
+    sums = [line for is_product, line in operations if not is_product]
+    alone = [line for line in products if not calls_calculator(line)]
     return {
-        "right": mean(answer.right for answer in answers),
-        "hard asked": share_of_true(asks(line) for line in hard),
-        "easy asked": share_of_true(asks(line) for is_hard, line in sums if not is_hard),
-        "drawn": mean(answer.drawn for answer in answers),
-        "written": mean(answer.written for answer in answers),
-        "hard right alone": share_of_true(is_true(line) for line in hard if not asks(line)),
+        "right": mean(answer.correct for answer in answers),
+        "hard asked": mean_or_nan(map(calls_calculator, products)),
+        "easy asked": mean_or_nan(map(calls_calculator, sums)),
+        "drawn": mean(answer.sampled_tokens for answer in answers),
+        "written": mean(answer.calculator_tokens for answer in answers),
+        "hard right alone": mean_or_nan(map(product_is_correct, alone)),
     }
 
 
-def share_of_true(these: Iterable[bool]) -> float:
-    """The share that is true; nan if there are none."""
-    found = list(these)
-    return mean(found) if found else float("nan")
+def mean_or_nan(values: Iterable[bool]) -> float:
+    """The share of true values; nan if there are none."""
+    known = list(values)
+    return mean(known) if known else float("nan")
 
 
-def asks(line: str) -> bool:
+def calls_calculator(line: str) -> bool:
     return "<<" in line
 
 
-def is_true(line: str) -> bool:
+def product_is_correct(line: str) -> bool:
     """Whether a line's last number is the value of its first product or quotient. A line may be
     checked: "= 126? Yes", "= 127? No, 126"."""
     line = re.sub(r"= \d+\? No, (?=\d+$)", "= ", line.removesuffix("? Yes"))
-    found = re.search(r"(\d+) ([*/]) (\d+) = (?:.*= )?(\d+)$", line)
-    if not found:
+    match = re.search(r"(\d+) ([*/]) (\d+) = (?:.*= )?(\d+)$", line)
+    if not match:
         return False
-    a, operator, b, result = int(found[1]), found[2], int(found[3]), int(found[4])
+    a, operator, b, result = int(match[1]), match[2], int(match[3]), int(match[4])
     return a * b == result if operator == "*" else a == b * result
 
 
-def line(step: int, answers: str, of: dict[str, float]) -> dict[str, str]:
-    """A line of the file, without arm and seed."""
-    return {"step": str(step), "answers": answers} | {name: f"{of[name]:.4f}" for name in NAMES}
+def table_row(step: int, decoding: str, metrics: dict[str, float]) -> dict[str, str]:
+    """A row of the file, without arm and seed."""
+    cells = {name: f"{metrics[name]:.4f}" for name in METRICS}
+    return {"step": str(step), "answers": decoding} | cells
 
 
 def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     """Over training: correct answers, lines that ask, and tokens, of the rollouts of each step."""
     import matplotlib.pyplot as plt
 
-    figure, (right, asked, tokens) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    for arm, colour in COLOURS.items():
+    figure, panels = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    correct_panel, calls_panel, tokens_panel = panels
+    for arm, color in COLORS.items():
         steps = [row for row in rows if row["arm"] == arm and row["answers"] == "of the step"]
         if not steps:
             continue
         for seed in sorted({row["seed"] for row in steps}):
-            one = [row for row in steps if row["seed"] == seed]
-            right.plot(smoothed(one, "right"), color=colour, alpha=0.3)
-        right.plot(smoothed(steps, "right"), color=colour, label=arm)
-        asked.plot(smoothed(steps, "hard asked"), color=colour, label=f"products, {arm}")
-        asked.plot(smoothed(steps, "easy asked"), "--", color=colour, label=f"sums, {arm}")
-        tokens.plot(smoothed(steps, "drawn"), color=colour, label=f"drawn, {arm}")
+            seed_rows = [row for row in steps if row["seed"] == seed]
+            correct_panel.plot(smoothed(seed_rows, "right"), color=color, alpha=0.3)
+        correct_panel.plot(smoothed(steps, "right"), color=color, label=arm)
+        calls_panel.plot(smoothed(steps, "hard asked"), color=color, label=f"products, {arm}")
+        calls_panel.plot(smoothed(steps, "easy asked"), "--", color=color, label=f"sums, {arm}")
+        tokens_panel.plot(smoothed(steps, "drawn"), color=color, label=f"drawn, {arm}")
     steps = [row for row in rows if row["arm"] == "calculator" and row["answers"] == "of the step"]
     if steps:
-        written = smoothed(steps, "written")
-        tokens.plot(written, ":", color=COLOURS["calculator"], label="the calculator's")
-    right.set(title="Correct answers", xlabel="step", ylabel="share", ylim=(0, 1))
-    asked.set(title="Lines that ask", xlabel="step", ylabel="share", ylim=(0, 1))
-    tokens.set(title="Tokens of an answer", xlabel="step", ylabel="tokens", ylim=(0, None))
-    for axes in (right, asked, tokens):
+        written, color = smoothed(steps, "written"), COLORS["calculator"]
+        tokens_panel.plot(written, ":", color=color, label="the calculator's")
+    correct_panel.set(title="Correct answers", xlabel="step", ylabel="share", ylim=(0, 1))
+    calls_panel.set(title="Lines that ask", xlabel="step", ylabel="share", ylim=(0, 1))
+    tokens_panel.set(title="Tokens of an answer", xlabel="step", ylabel="tokens", ylim=(0, None))
+    for axes in panels:
         axes.legend(fontsize=8)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def smoothed(rows: Sequence[dict[str, str]], name: str, width: int = 5) -> list[float]:
-    """For each step, the mean over the seeds and the last `width` steps; unknown values are
-    skipped."""
+def smoothed(rows: Sequence[dict[str, str]], column: str, width: int = 5) -> list[float]:
+    """For each step, the mean over the seeds and the last `width` steps; "nan" is skipped."""
     count = 1 + max(int(row["step"]) for row in rows)
-    found: list[list[float]] = [[] for _ in range(count)]
+    values: list[list[float]] = [[] for _ in range(count)]  # by step
     for row in rows:
-        if row[name] != "nan":
-            found[int(row["step"])].append(float(row[name]))
-    windows = [sum(found[max(0, step - width + 1) : step + 1], []) for step in range(count)]
+        if row[column] != "nan":
+            values[int(row["step"])].append(float(row[column]))
+    windows = [sum(values[max(0, step - width + 1) : step + 1], []) for step in range(count)]
     return [mean(window) if window else float("nan") for window in windows]
 
 

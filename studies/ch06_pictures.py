@@ -29,10 +29,10 @@ def _canvas(width: float, height: float):
     return panel
 
 
-def _panels(count: int, width: float, height: float, **looks):
+def _panels(count: int, width: float, height: float, **options):
     """Axes side by side."""
     _, row = plt.subplots(
-        1, count, figsize=(width, height), squeeze=False, layout="constrained", **looks
+        1, count, figsize=(width, height), squeeze=False, layout="constrained", **options
     )
     for panel in row[0]:
         panel.spines[["top", "right"]].set_visible(False)
@@ -43,8 +43,8 @@ def _panels(count: int, width: float, height: float, **looks):
 
 
 def _box(panel, x, y, width, height, text, fill=LIGHT, ink=INK, size=12, edge=BLUE):
-    looks = "round,pad=0,rounding_size=0.08"
-    panel.add_patch(FancyBboxPatch((x, y), width, height, looks, fc=fill, ec=edge, lw=1.2))
+    box_style = "round,pad=0,rounding_size=0.08"
+    panel.add_patch(FancyBboxPatch((x, y), width, height, box_style, fc=fill, ec=edge, lw=1.2))
     panel.text(
         x + width / 2, y + height / 2, text, ha="center", va="center", color=ink, fontsize=size
     )
@@ -58,7 +58,7 @@ def _arrow(panel, start, end, color=SOFT, bend=0.0):
     )  # fmt: skip
 
 
-def _shown(token: str) -> str:
+def _visible(token: str) -> str:
     return token.replace("\n", "\\n")
 
 
@@ -144,15 +144,15 @@ def draw_answer_logprob(tokens: Sequence[str], logprobs: Sequence[float]) -> Non
     panel.step(places, totals, where="mid", color=BLUE, lw=1.8, label="sum so far")
     for place, value in zip(places, logprobs, strict=True):
         if value < -0.3:
-            looks = {"fc": PAPER, "ec": "none", "pad": 0.6, "alpha": 0.85}
+            background = {"fc": PAPER, "ec": "none", "pad": 0.6, "alpha": 0.85}
             panel.text(
                 place, value - 0.12, f"{value:.1f}", ha="center", va="top", fontsize=9, color=INK,
-                bbox=looks,
+                bbox=background,
             )  # fmt: skip
     last = len(tokens) - 1
     panel.text(last + 0.6, totals[-1], f"{totals[-1]:.1f}", va="center", fontsize=11, color=BLUE)
     panel.set_xticks(
-        places, [_shown(one) for one in tokens], rotation=90, fontsize=9, family="monospace"
+        places, [_visible(token) for token in tokens], rotation=90, fontsize=9, family="monospace"
     )
     lowest = 1.25 * min(*totals, -0.4)
     panel.set(ylabel="log-probability", ylim=(lowest, -0.06 * lowest), xlim=(-0.7, last + 2.2))
@@ -252,9 +252,9 @@ def _smooth(values: Sequence[float], width: int = 9) -> np.ndarray:
 
 def draw_training(runs: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
     """Training curves in panels side by side: one panel per title, one curve per label."""
-    looks = ((BLUE, "-"), (ORANGE, "--"), (INK, ":"))
+    styles = ((BLUE, "-"), (ORANGE, "--"), (INK, ":"))
     for panel, (title, curves) in zip(_panels(len(runs), 9, 3), runs.items(), strict=True):
-        for (label, values), (color, dash) in zip(curves.items(), looks, strict=False):
+        for (label, values), (color, dash) in zip(curves.items(), styles, strict=False):
             panel.plot(values, color=color, alpha=0.25, lw=1)
             panel.plot(_smooth(values), dash, color=color, lw=2, label=label)
         panel.set(xlabel="step", title=title, ylim=(0, None))
@@ -276,7 +276,7 @@ def draw_logprobs(tokens: Sequence[str], rows: Mapping[str, Sequence[float]]) ->
         if value < -0.3:
             color = PAPER if value < -1.8 else INK
             panel.text(x, y, f"{value:.1f}", ha="center", va="center", fontsize=7, color=color)
-    panel.set_xticks(range(len(tokens)), [_shown(one) for one in tokens], rotation=90, fontsize=8)
+    panel.set_xticks(range(len(tokens)), list(map(_visible, tokens)), rotation=90, fontsize=8)
     panel.set_yticks(range(len(rows)), list(rows))
     panel.tick_params(length=0)
     for side in panel.spines.values():

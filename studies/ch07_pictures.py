@@ -28,7 +28,7 @@ from rfs.report.ways_picture import draw_ways
 
 STAGES = "problems rollouts rewards advantages logprobs loss update".split()
 INK, SHADE, LIGHT = "#1d2130", "#eef1f6", "#e8eefb"
-NARROW = 2  # earlier steps that a running average includes
+STEPS_BEFORE = 2  # earlier steps that a running average includes
 
 
 def joint_curves(
@@ -41,10 +41,10 @@ def joint_curves(
     each has its own, in order. The legend names only the first of the runs that look the same.
     """
     looks = looks or range(len(runs))
-    across = 3 if len(curves) > 4 else 2
-    down = -(-len(curves) // across)
-    figure = Figure(figsize=(2.9 * across + 0.3, 2.3 * down + 0.3), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).flat
+    columns = 3 if len(curves) > 4 else 2
+    row_count = -(-len(curves) // columns)
+    figure = Figure(figsize=(2.9 * columns + 0.3, 2.3 * row_count + 0.3), layout="constrained")
+    panels = figure.subplots(row_count, columns, squeeze=False).flat
     for panel, (metric, label) in zip(panels, curves.items(), strict=False):
         step_axis(panel, label)
         panel.title.set_fontsize(10)
@@ -54,8 +54,8 @@ def joint_curves(
             panel.set_ylim(bottom=0)
     for panel in list(figure.axes)[len(curves) :]:
         panel.set_visible(False)
-    for place, (number, name) in enumerate(zip(looks, runs, strict=True)):
-        if number not in looks[:place]:
+    for i, (number, name) in enumerate(zip(looks, runs, strict=True)):
+        if number not in looks[:i]:
             figure.axes[0].plot([], [], color=COLORS[number], ls=DASHES[number], label=name)
     named = len(set(looks))
     figure.legend(loc="outside lower center", ncols=named, frameon=False, handlelength=3)
@@ -63,23 +63,24 @@ def joint_curves(
 
 
 def draw_run(panel: Axes, rows: Sequence[dict], metric: str, number: int) -> None:
-    found = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
-    steps, values = [step for step, _ in found], [value for _, value in found]
-    look = {"color": COLORS[number]}
+    points = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
+    steps, values = [step for step, _ in points], [value for _, value in points]
+    style = {"color": COLORS[number]}
     if metric == "eval_acc":  # measured only at some steps
-        panel.plot(steps, values, "o", ls=DASHES[number], ms=4, **look)
+        panel.plot(steps, values, "o", ls=DASHES[number], ms=4, **style)
     else:
-        known = dict(found)
+        by_step = dict(points)
         every = range(len(rows))
-        panel.plot(every, [known.get(step) for step in every], lw=0.8, alpha=0.35, **look)
-        panel.plot(every, [trailing_mean(known, step) for step in every], ls=DASHES[number], **look)
+        means = [trailing_mean(by_step, step) for step in every]
+        panel.plot(every, [by_step.get(step) for step in every], lw=0.8, alpha=0.35, **style)
+        panel.plot(every, means, ls=DASHES[number], **style)
 
 
-def trailing_mean(known: dict[int, float], step: int) -> float:
+def trailing_mean(by_step: dict[int, float], step: int) -> float:
     """The mean over the last three steps; nan, which is not drawn, if this one measured nothing."""
-    if step not in known:
+    if step not in by_step:
         return float("nan")
-    values = [known[past] for past in range(step - NARROW, step + 1) if past in known]
+    values = [by_step[past] for past in range(step - STEPS_BEFORE, step + 1) if past in by_step]
     return sum(values) / len(values)
 
 
@@ -104,9 +105,9 @@ def passes_over_training(stages: dict[str, dict[str, dict[int, list[float]]]]) -
         panel.set(ylim=(0, 1.02), xlabel="steps of training")
         panel.yaxis.set_major_formatter(PercentFormatter(1))
         for number, (label, values) in enumerate(lines.items()):
-            points = [(step, value) for step, found in values.items() for value in found]
-            look = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
-            panel.plot(*zip(*points, strict=True), label=label, ms=4, clip_on=False, **look)
+            points = [(step, value) for step, of_step in values.items() for value in of_step]
+            style = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
+            panel.plot(*zip(*points, strict=True), label=label, ms=4, clip_on=False, **style)
         for step in {step for values in lines.values() for step, two in values.items() if two[1:]}:
             panel.axvline(step, color=RULE, lw=1.5, zorder=0)
     row[0].set_ylabel("problems solved", color=TEXT)
@@ -123,15 +124,15 @@ def long_run_curves(rows: Sequence[Mapping[str, str]], curves: Mapping[str, str]
     for panel, (column, label) in zip(figure.subplots(2, 3).flat, curves.items(), strict=True):
         step_axis(panel, label)
         for number, arm in enumerate(arms):
-            found: dict[int, list[float]] = {}
+            values: dict[int, list[float]] = {}  # by step
             for row in rows:
                 if row["arm"] == arm and row[column]:
-                    found.setdefault(int(row["step"]), []).append(float(row[column]))
-            few = len(found) < 5
-            look = {"color": COLORS[number], "ls": DASHES[number], "marker": "o" if few else ""}
-            panel.plot(list(found), [fmean(each) for each in found.values()], label=arm, **look)
-            low, high = map(min, found.values()), map(max, found.values())
-            panel.fill_between(list(found), list(low), list(high), color=COLORS[number], alpha=0.12)
+                    values.setdefault(int(row["step"]), []).append(float(row[column]))
+            steps, marker = list(values), "o" if len(values) < 5 else ""
+            style = {"color": COLORS[number], "ls": DASHES[number], "marker": marker}
+            panel.plot(steps, list(map(fmean, values.values())), label=arm, **style)
+            low, high = list(map(min, values.values())), list(map(max, values.values()))
+            panel.fill_between(steps, low, high, color=COLORS[number], alpha=0.12)
         panel.set_ylim(bottom=0)
     lines = figure.axes[0].get_legend_handles_labels()
     figure.legend(*lines, loc="outside lower center", ncols=3, frameon=False, handlelength=3)
@@ -147,19 +148,19 @@ def clip_curves(
     """The clipped objective over the ratio, for an advantage of +1 and of -1. `ratios` are those
     of a run's tokens, drawn as dots under the curve for the sign of their advantage."""
     figure = Figure(figsize=(8, 3.4), layout="constrained")
-    across = torch.linspace(0.0, 2.2, 400)
+    ratio_axis = torch.linspace(0.0, 2.2, 400)
     for panel, sign in zip(figure.subplots(1, 2), (1.0, -1.0), strict=True):
-        idea_axis(panel, f"advantage {'above' if sign > 0 else 'below'} 0")
-        flat = (clip_high, across[-1]) if sign > 0 else (0.0, clip_low)
+        bare_axis(panel, f"advantage {'above' if sign > 0 else 'below'} 0")
+        flat = (clip_high, ratio_axis[-1]) if sign > 0 else (0.0, clip_low)
         panel.axvspan(*map(float, flat), color=SHADE)
         place = sum(map(float, flat)) / 2, 0.4 if sign > 0 else -1.5
         panel.text(*place, "no gradient", ha="center", va="center", color=TEXT)
-        panel.plot(across, sign * across, color=TEXT, ls=":", label="ratio x advantage")
-        clipped = ppo(across, torch.tensor(sign), clip_low, clip_high)
+        panel.plot(ratio_axis, sign * ratio_axis, color=TEXT, ls=":", label="ratio x advantage")
+        clipped = ppo(ratio_axis, torch.tensor(sign), clip_low, clip_high)
         label = "clipped: the smaller of the two"
-        panel.plot(across, clipped, color=COLORS[0], lw=2.5, label=label)
-        same = [r for r, a in zip(ratios, advantages, strict=True) if a * sign > 0]
-        draw_ratios(panel, same, flat, sign)
+        panel.plot(ratio_axis, clipped, color=COLORS[0], lw=2.5, label=label)
+        ratios_of_sign = [r for r, a in zip(ratios, advantages, strict=True) if a * sign > 0]
+        draw_ratios(panel, ratios_of_sign, flat, sign)
         panel.set(xlim=(0, 2.2), xlabel="ratio: probability now / at the start of the step")
         panel.set_ylim((-0.75, 2.2) if sign > 0 else (-2.2, 0.75))
     figure.axes[0].set_ylabel("value that is maximized", color=TEXT)
@@ -172,22 +173,23 @@ def draw_ratios(panel: Axes, ratios: Sequence[float], flat: tuple, sign: float) 
     if not ratios:
         return
     low, high = map(float, flat)
-    silent = sum(ratio > low if sign > 0 else ratio < high for ratio in ratios)
-    spread = torch.rand(len(ratios), generator=torch.Generator().manual_seed(0))
-    heights = -sign * (0.15 + 0.35 * spread)
+    without_gradient = sum(ratio > low if sign > 0 else ratio < high for ratio in ratios)
+    random_heights = torch.rand(len(ratios), generator=torch.Generator().manual_seed(0))
+    heights = -sign * (0.15 + 0.35 * random_heights)
     shown = [min(ratio, 2.19) for ratio in ratios]
     panel.plot(shown, heights, "o", color=COLORS[1], ms=2.5, alpha=0.35, mew=0)
-    words = f"{len(ratios):,} tokens of a step, {100 * silent / len(ratios):.1f}% without gradient"
+    percent = 100 * without_gradient / len(ratios)
+    words = f"{len(ratios):,} tokens of a step, {percent:.1f}% without gradient"
     panel.text(1.1, -0.64 * sign, words, ha="center", va="center", color=COLORS[1], fontsize=9)
 
 
 def loop_strip(notes: Mapping[str, str]) -> Figure:
     """The seven stages in a row; those with a note are blue, with the note below."""
-    figure, panel = sheet(8, 1.6)
+    figure, panel = blank_canvas(8, 1.6)
     for number, stage in enumerate(STAGES):
         x, noted = 0.05 + number * 1.135, stage in notes
         fill, ink = (COLORS[0], "white") if noted else (LIGHT, INK)
-        box(panel, x, 1.08, 1.04, 0.42, f"{number + 1} {stage}", fill, ink, COLORS[0])
+        draw_box(panel, x, 1.08, 1.04, 0.42, f"{number + 1} {stage}", fill, ink, COLORS[0])
         words = notes.get(stage, "")
         panel.text(x + 0.52, 0.98, words, ha="center", va="top", color=TEXT, fontsize=9)
     return figure
@@ -196,28 +198,28 @@ def loop_strip(notes: Mapping[str, str]) -> Figure:
 def three_records() -> Figure:
     """One token's log-probability as the weights change, and who records it when: the sampler, the
     trainer as the step begins, the trainer now. The reference does not move."""
-    figure, panel = sheet(8, 3.5)
-    across, up = [0.9, 2.3, 3.7, 4.5, 5.3, 6.1], [1.35, 1.6, 1.85, 2.1, 2.45, 2.75]
-    panel.plot(across, up, color=COLORS[0], lw=2)
-    panel.plot(across, up, "o", color="white", mec=COLORS[0], ms=6, mew=1.5)
+    figure, panel = blank_canvas(8, 3.5)
+    xs, ys = [0.9, 2.3, 3.7, 4.5, 5.3, 6.1], [1.35, 1.6, 1.85, 2.1, 2.45, 2.75]
+    panel.plot(xs, ys, color=COLORS[0], lw=2)
+    panel.plot(xs, ys, "o", color="white", mec=COLORS[0], ms=6, mew=1.5)
     records = (
         (0, "drawn: the sampler's\nold_logprobs", COLORS[1], "s"),
         (2, "the step begins:\nstart_logprobs", COLORS[2], "D"),
         (5, "now: logprobs,\nwith gradient", COLORS[0], "o"),
     )
-    for place, words, color, marker in records:
-        panel.plot(across[place], up[place], marker, color=color, ms=11)
-        panel.plot([across[place]] * 2, [0.55, up[place]], color=RULE, lw=1, zorder=0)
-        at = across[place]
+    for i, words, color, marker in records:
+        panel.plot(xs[i], ys[i], marker, color=color, ms=11)
+        panel.plot([xs[i]] * 2, [0.55, ys[i]], color=RULE, lw=1, zorder=0)
+        at = xs[i]
         panel.text(at, 0.5, words, ha="center", va="top", color=color, fontsize=10)
     gaps = (
         (0, 2, "updates since the draw (a lag):\na weight of at most 2, section 7.7"),
         (2, 5, "updates of this step:\nthe ratio, section 7.2"),
     )
     for first, last, words in gaps:
-        ends = (across[first], 3.0), (across[last], 3.0)
+        ends = (xs[first], 3.0), (xs[last], 3.0)
         panel.annotate("", *ends, arrowprops={"arrowstyle": "<->", "color": TEXT})
-        middle = (across[first] + across[last]) / 2
+        middle = (xs[first] + xs[last]) / 2
         panel.text(middle, 3.05, words, ha="center", va="bottom", color=TEXT, fontsize=9)
     panel.plot([0.3, 7.8], [0.95, 0.95], color=COLORS[3], ls=":", lw=2)
     panel.annotate("", (6.9, 0.98), (6.9, 2.75), arrowprops={"arrowstyle": "<->", "color": TEXT})
@@ -230,10 +232,10 @@ def three_records() -> Figure:
 def two_directions() -> Figure:
     """A reference with two peaks, and the policy with one peak that is nearest to it, for each
     direction of KL."""
-    places = torch.arange(41.0)
-    reference = 0.6 * hump(places, 11, 3.0) + 0.4 * hump(places, 29, 3.0)
-    fits = [
-        hump(places, middle, width) for middle in range(41) for width in (2, 3, 4, 6, 8, 10, 12)
+    xs = torch.arange(41.0)
+    reference = 0.6 * bump(xs, 11, 3.0) + 0.4 * bump(xs, 29, 3.0)
+    candidates = [
+        bump(xs, middle, width) for middle in range(41) for width in (2, 3, 4, 6, 8, 10, 12)
     ]
     figure = Figure(figsize=(8, 2.9), layout="constrained")
     directions = (
@@ -243,10 +245,10 @@ def two_directions() -> Figure:
     for panel, (title, distance) in zip(
         figure.subplots(1, 2, sharey=True), directions, strict=True
     ):
-        idea_axis(panel, title)
-        panel.fill_between(places, reference, color=RULE, label="reference: two peaks")
-        best = min(fits, key=distance)
-        panel.plot(places, best, color=COLORS[0], lw=2.5, label="nearest policy with one peak")
+        bare_axis(panel, title)
+        panel.fill_between(xs, reference, color=RULE, label="reference: two peaks")
+        best = min(candidates, key=distance)
+        panel.plot(xs, best, color=COLORS[0], lw=2.5, label="nearest policy with one peak")
         panel.set(xticks=[], yticks=[], xlabel="answers", ylim=(0, None))
     figure.axes[0].set_ylabel("probability", color=TEXT)
     lines = figure.axes[0].get_legend_handles_labels()
@@ -254,8 +256,8 @@ def two_directions() -> Figure:
     return figure
 
 
-def hump(places: torch.Tensor, middle: float, width: float) -> torch.Tensor:
-    return torch.softmax(-0.5 * ((places - middle) / width) ** 2, dim=0)
+def bump(xs: torch.Tensor, middle: float, width: float) -> torch.Tensor:
+    return torch.softmax(-0.5 * ((xs - middle) / width) ** 2, dim=0)
 
 
 def kl_exact(p: torch.Tensor, q: torch.Tensor) -> float:
@@ -270,15 +272,15 @@ def groups_and_advantages(size: int = 8) -> Figure:
     counts = (1, size // 2, size - 1)
     figure = Figure(figsize=(8, 3.0), layout="constrained")
     for panel, correct in zip(figure.subplots(1, 3, sharey=True), counts, strict=True):
-        idea_axis(panel, f"{correct} of {size} correct")
+        bare_axis(panel, f"{correct} of {size} correct")
         rewards = torch.tensor([1.0] * correct + [0.0] * (size - correct))
         for shift, advantage, number in ((-0.2, zscore, 0), (0.2, mean_centered, 1)):
             values = advantage(rewards)
             heights = [values[0].item(), values[-1].item()]
-            look = {"color": COLORS[number], "alpha": 0.85, "hatch": ("", "///")[number]}
+            style = {"color": COLORS[number], "alpha": 0.85, "hatch": ("", "///")[number]}
             name = ("z-score (GRPO)", "minus the mean (Dr. GRPO)")[number]
             places = [shift, 1 + shift]
-            panel.bar(places, heights, 0.36, label=name, edgecolor="white", **look)
+            panel.bar(places, heights, 0.36, label=name, edgecolor="white", **style)
             for at, value in zip(places, heights, strict=True):
                 side = "bottom" if value > 0 else "top"
                 panel.text(at, value, f"{value:+.2f}", ha="center", va=side, fontsize=8.5)
@@ -304,12 +306,12 @@ def where_length_enters(short: int = 10, long: int = 40) -> Figure:
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     panels = figure.subplots(3, 1, sharex=True, sharey=True)
     for panel, (name, weights) in zip(panels, averages.items(), strict=True):
-        idea_axis(panel)
+        bare_axis(panel)
         panel.set_title(name, fontsize=10, loc="left")
         first = 0
         for number, (length, weight) in enumerate(zip((short, long), weights, strict=True)):
-            look = {"color": COLORS[number], "alpha": (0.8, 0.5)[number]}
-            panel.bar(range(first, first + length), [weight] * length, 0.85, **look)
+            style = {"color": COLORS[number], "alpha": (0.8, 0.5)[number]}
+            panel.bar(range(first, first + length), [weight] * length, 0.85, **style)
             share = (
                 length * weight / sum(n * w for n, w in zip((short, long), weights, strict=True))
             )
@@ -330,8 +332,8 @@ def budget_curves(curves: Mapping[str, Mapping[int, float]]) -> Figure:
     panel = figure.subplots()
     step_axis(panel, "correct within a budget of tokens")
     for number, (name, points) in enumerate(curves.items()):
-        look = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
-        panel.plot(list(points), list(points.values()), label=name, ms=4, **look)
+        style = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
+        panel.plot(list(points), list(points.values()), label=name, ms=4, **style)
     panel.set(xlabel="tokens that an answer may have", ylim=(0, None))
     panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panel.legend(frameon=False, handlelength=3)
@@ -351,10 +353,10 @@ def lag_prices(
     speed.set(xlabel="lag", ylim=(0, 2.1))
     step_axis(price, "correct answers after training")
     for number, (name, by_lag) in enumerate(correct.items()):
-        look = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
+        style = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
         means = [fmean(values) for values in by_lag.values()]
         errors = [stdev(values) / len(values) ** 0.5 for values in by_lag.values()]
-        price.errorbar(list(by_lag), means, errors, label=name, capsize=3, ms=4, **look)
+        price.errorbar(list(by_lag), means, errors, label=name, capsize=3, ms=4, **style)
     price.set(xlabel="largest lag", ylim=(0, 1))
     price.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     price.legend(frameon=False, handlelength=3, loc="lower left")
@@ -368,23 +370,23 @@ def lag_timeline(batches: int = 4) -> Figure:
     panels = figure.subplots(2, 1, sharex=True)
     for panel, lag in zip(panels, (0, 1), strict=True):
         title = "taking turns: lag 0" if lag == 0 else "side by side: lag 1"
-        idea_axis(panel, title)
+        bare_axis(panel, title)
         for batch in range(batches):
             sampled = 2 * batch if lag == 0 else batch
             version = batch if lag == 0 else max(0, batch - 1)
-            draw_work(panel, sampled, 1, f"batch {batch + 1}\nby version {version}", COLORS[0])
-            draw_work(panel, sampled + 1, 0, f"batch {batch + 1}\nversion {batch} → {batch + 1}")
+            draw_batch(panel, sampled, 1, f"batch {batch + 1}\nby version {version}", COLORS[0])
+            draw_batch(panel, sampled + 1, 0, f"batch {batch + 1}\nversion {batch} → {batch + 1}")
         panel.set(yticks=[0, 1], yticklabels=["trainer", "sampler"], ylim=(-0.5, 1.5), xticks=[])
     panels[1].set(xlim=(0, 2 * batches), xlabel="time →")
     return figure
 
 
-def draw_work(panel: Axes, start: int, row: int, words: str, color: str = COLORS[1]) -> None:
+def draw_batch(panel: Axes, start: int, row: int, words: str, color: str = COLORS[1]) -> None:
     panel.barh(row, 0.94, left=start + 0.03, height=0.8, color=color, alpha=0.2)
     panel.text(start + 0.5, row, words, ha="center", va="center", fontsize=8)
 
 
-def sheet(width: float, height: float) -> tuple[Figure, Axes]:
+def blank_canvas(width: float, height: float) -> tuple[Figure, Axes]:
     """An empty canvas without axes, in inches."""
     figure = Figure(figsize=(width, height))
     panel = figure.add_axes((0, 0, 1, 1))
@@ -393,14 +395,14 @@ def sheet(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, panel
 
 
-def box(panel: Axes, x, y, width, height, words, fill, ink, edge) -> None:
+def draw_box(panel: Axes, x, y, width, height, words, fill, ink, edge) -> None:
     looks = "round,pad=0,rounding_size=0.08"
     panel.add_patch(FancyBboxPatch((x, y), width, height, looks, fc=fill, ec=edge, lw=1.2))
     middle = x + width / 2, y + height / 2
     panel.text(*middle, words, ha="center", va="center", color=ink, fontsize=9.5)
 
 
-def idea_axis(panel: Axes, title: str = "") -> None:
+def bare_axis(panel: Axes, title: str = "") -> None:
     panel.set_title(title, fontsize=10)
     panel.spines[:].set_visible(False)
     panel.tick_params(length=0, labelcolor=TEXT)

@@ -23,13 +23,13 @@ def signal(group_size: int = 8) -> Figure:
     figure = Figure(figsize=(8, 2.7), layout="constrained")
     rates = [number / 100 for number in range(101)]
     panels = figure.subplots(1, 2)
-    spread = [p * (1 - p) for p in rates]
-    mixed = [1 - p**group_size - (1 - p) ** group_size for p in rates]
+    variance = [p * (1 - p) for p in rates]
+    chance_mixed = [1 - p**group_size - (1 - p) ** group_size for p in rates]
     titles = ("p (1 - p)", f"chance that {group_size} answers differ")
-    for panel, values, title in zip(panels, (spread, mixed), titles, strict=True):
+    for panel, values, title in zip(panels, (variance, chance_mixed), titles, strict=True):
         panel.plot(rates, values, color=BLUE)
         panel.set(title=title, xlabel="pass rate p", ylim=(0, None))
-        without_frame(panel)
+        remove_frame(panel)
     return figure
 
 
@@ -39,16 +39,16 @@ def pass_rates(counts: Mapping[str, Sequence[int]], group_size: int = 8) -> Figu
     figure = Figure(figsize=(3.1 * len(counts), 2.6), layout="constrained")
     panels = figure.subplots(1, len(counts), sharey=True, squeeze=False)[0]
     for panel, (name, correct) in zip(panels, counts.items(), strict=True):
-        for number in range(group_size + 1):
-            useless = number in (0, group_size)
-            look = (
+        for count in range(group_size + 1):
+            no_signal = count in (0, group_size)
+            style = (
                 {"fc": "white", "ec": ORANGE, "hatch": "///"}
-                if useless
+                if no_signal
                 else {"fc": BLUE, "ec": BLUE}
             )
-            panel.bar(number, list(correct).count(number), width=0.8, **look)
+            panel.bar(count, list(correct).count(count), width=0.8, **style)
         panel.set(title=name, xlabel="correct answers of 8", xticks=range(0, group_size + 1, 2))
-        without_frame(panel)
+        remove_frame(panel)
     panels[0].set_ylabel("problems")
     return figure
 
@@ -60,11 +60,11 @@ def practice_curve(rewards: Sequence[float]) -> Figure:
     panel = figure.subplots()
     steps = range(1, len(rewards) + 1)
     panel.plot(steps, rewards, color=BLUE, lw=0.8, alpha=0.5)
-    smooth = [fmean(rewards[max(0, step - 5) : step]) for step in steps]
-    panel.plot(steps, smooth, color=BLUE, lw=2)
+    smoothed = [fmean(rewards[max(0, step - 5) : step]) for step in steps]
+    panel.plot(steps, smoothed, color=BLUE, lw=2)
     panel.set(xlabel="step of GRPO", ylabel="correct answers", ylim=(0, 1))
     panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    without_frame(panel)
+    remove_frame(panel)
     return figure
 
 
@@ -77,15 +77,15 @@ def token_weights(tokens: Sequence[str], advantage: float, from_teacher: Sequenc
     rows = (("GRPO", [advantage] * len(tokens)), ("teacher", from_teacher))
     for panel, (name, values) in zip(panels, rows, strict=True):
         for place, value in zip(places, values, strict=True):
-            look = (
+            style = (
                 {"fc": BLUE, "ec": BLUE}
                 if value > 0
                 else {"fc": "white", "ec": ORANGE, "hatch": "///"}
             )
-            panel.bar(place, value, width=0.8, **look)
+            panel.bar(place, value, width=0.8, **style)
         panel.axhline(0, color=RULE, lw=0.8)
         panel.set_ylabel(f"{name}:\nweight")
-        without_frame(panel)
+        remove_frame(panel)
     shown = [token.replace("\n", "\\n").replace("$", r"\$") for token in tokens]
     panels[1].set_xticks(list(places), shown, rotation=90, fontsize=9, family="monospace")
     return figure
@@ -109,10 +109,10 @@ def rivals(table: pd.DataFrame) -> Figure:
     panel.set_xlabel("correct on held-out problems")
     panel.xaxis.set_major_formatter(PercentFormatter(100, decimals=0))
     figure.legend(frameon=False, loc="outside upper center", ncols=2)
-    without_frame(panel)
+    remove_frame(panel)
     return figure
 
 
-def without_frame(panel) -> None:
+def remove_frame(panel) -> None:
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(colors=TEXT)

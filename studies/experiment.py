@@ -72,8 +72,8 @@ from real_model import perplexity  # noqa: E402
 
 PROMPT = str(HERE.parents[1] / "ch08" / "question.txt")
 PROBLEMS = str(HERE.parent / "word_problems.py")
-LONGEST = 128  # tokens of an answer; a solution of four steps has 95, at most 119
-LONGEST_HARDER = 150
+MAX_NEW_TOKENS = 128  # of an answer; a solution of four steps has 95, at most 119
+GREEDY_LONGER = greedy(150)  # has room for five steps
 ADAPTER_RANK = 8
 ADAPTER_STEPS = 64
 STAGES = (
@@ -137,7 +137,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model answers to problems, and how much of it is correct."""
+    """A model's answers to problems, and how many are correct."""
 
     groups: list[Group]
 
@@ -154,7 +154,7 @@ class Answers:
         return mean(map(mean, self.correct))
 
     @property
-    def solved(self) -> float:
+    def pass_at_k(self) -> float:
         """The share of problems with at least one correct answer: pass@k."""
         return mean(map(any, self.correct))
 
@@ -162,12 +162,12 @@ class Answers:
     def tokens(self) -> float:
         return mean(len(r.response_ids) for group in self.groups for r in group.rollouts)
 
-    def by(self, key: Callable[[Problem], str]) -> dict[str, float]:
+    def accuracy_by(self, key: Callable[[Problem], str]) -> dict[str, float]:
         """Accuracy by the problems' family or number of steps."""
-        found: dict[str, list[float]] = {}
+        accuracies: dict[str, list[float]] = {}
         for group, correct in zip(self.groups, self.correct, strict=True):
-            found.setdefault(key(group.problem), []).append(mean(correct))
-        return {name: mean(some) for name, some in sorted(found.items())}
+            accuracies.setdefault(key(group.problem), []).append(mean(correct))
+        return {name: mean(values) for name, values in sorted(accuracies.items())}
 
     @property
     def false_steps(self) -> float:
@@ -192,57 +192,58 @@ class Answers:
         return 1 - mean(steps) if steps else 0.0
 
 
-def answers_to(policy: LocalPolicy, problems: Sequence[Problem], sampling: Sampling) -> Answers:
-    shown = with_prompt(problems, PROMPT, policy.tokenizer)
-    return Answers(policy.sample(shown, sampling))
+def sample_answers(policy: LocalPolicy, problems: Sequence[Problem], sampling: Sampling) -> Answers:
+    prompted = with_prompt(problems, PROMPT, policy.tokenizer)
+    return Answers(policy.sample(prompted, sampling))
 
 
-def measured(policy: LocalPolicy, count: int) -> dict[str, float]:
+def measure_held_out(policy: LocalPolicy, count: int) -> dict[str, float]:
     """A row of the table, on families that no stage trained on: `count` problems for each number of
     steps. The warm start shows up to three steps, GRPO trains on up to four; five are new to both,
     and count in no mean."""
     answers = {
-        steps: answers_to(policy, word_problems.held_out(count, (steps,)), greedy(LONGEST_HARDER))
+        steps: sample_answers(policy, word_problems.held_out(count, (steps,)), GREEDY_LONGER)
         for steps in (2, 3, 4, 5)
     }
-    row = {f"{steps}_steps": some.accuracy for steps, some in answers.items()}
-    practiced = Answers([g for n in word_problems.TRAINED_STEPS for g in answers[n].groups])
-    row |= {"greedy": practiced.accuracy, "tokens": practiced.tokens}
-    row |= {"false_steps": practiced.false_steps}
-    row |= {"correct_by_mistake": practiced.correct_by_mistake}
-    row |= practiced.by(lambda problem: problem.type)
-    mixed = word_problems.held_out(count)
-    sampled = answers_to(policy, mixed, Sampling(LONGEST, rollouts=8, seed=1))
-    row |= {"sampled": sampled.accuracy, "pass@8": sampled.solved}
-    return row | losses(policy, mixed)
+    row = {f"{steps}_steps": answered.accuracy for steps, answered in answers.items()}
+    trained_lengths = Answers([g for n in word_problems.TRAINED_STEPS for g in answers[n].groups])
+    row |= {"greedy": trained_lengths.accuracy, "tokens": trained_lengths.tokens}
+    row |= {"false_steps": trained_lengths.false_steps}
+    row |= {"correct_by_mistake": trained_lengths.correct_by_mistake}
+    row |= trained_lengths.accuracy_by(lambda problem: problem.type)
+    mixed_lengths = word_problems.held_out(count)
+    sampled = sample_answers(policy, mixed_lengths, Sampling(MAX_NEW_TOKENS, rollouts=8, seed=1))
+    row |= {"sampled": sampled.accuracy, "pass@8": sampled.pass_at_k}
+    return row | measure_losses(policy, mixed_lengths)
 
 
-def losses(policy: LocalPolicy, problems: Sequence[Problem]) -> dict[str, float]:
-    """On worked solutions that no stage has learned, and on ordinary text."""
-    shown = with_prompt(problems, PROMPT, policy.tokenizer)
-    row = {"solution_loss": solution_loss(policy, shown)}
+def measure_losses(policy: LocalPolicy, problems: Sequence[Problem]) -> dict[str, float]:
+    """The loss on worked solutions that no stage trains on, and the perplexity of ordinary text."""
+    prompted = with_prompt(problems, PROMPT, policy.tokenizer)
+    row = {"solution_loss": solution_loss(policy, prompted)}
     return row | {"perplexity": perplexity(policy.model, policy.tokenizer)}
 
 
-def measure_finally(options: Options, folder: Path) -> dict[str, float]:
-    """On problems that nobody looked at while the stages were chosen: new ones of the held-out
-    families, and as many of two families that were written for this (`fresh_families`)."""
+def measure_fresh(options: Options, folder: Path) -> dict[str, float]:
+    """Columns for problems that nobody looked at while the stages were chosen: new ones of the
+    held-out families, and as many of two families that were written for this (`fresh_families`)."""
     held_out, families = list(word_problems.HELD_OUT), list(word_problems.FRESH)
-    practiced, count = word_problems.TRAINED_STEPS, options.held_out
-    new_families = word_problems.fresh(families, 3 * count, practiced)
-    new = [*word_problems.fresh(held_out, 3 * count, practiced), *new_families]
+    trained_steps, count = word_problems.TRAINED_STEPS, options.held_out
+    new_families = word_problems.fresh(families, 3 * count, trained_steps)
+    fresh = [*word_problems.fresh(held_out, 3 * count, trained_steps), *new_families]
     if not (folder / "run").exists():
-        row = after_examples(Policy.load(options.model), new)
+        row = measure_after_examples(Policy.load(options.model), fresh)
         return {f"fresh_{name}".removesuffix("_greedy"): value for name, value in row.items()}
-    policy, longest = load(folder), greedy(LONGEST_HARDER)
-    answers = answers_to(policy, new, longest)
-    harder = answers_to(policy, word_problems.fresh(held_out + families, 2 * count, (5,)), longest)
-    few = word_problems.fresh(held_out + families, count, practiced)
-    sampled = answers_to(policy, few, Sampling(LONGEST, rollouts=8, seed=2))
+    policy = load_final_model(folder)
+    answers = sample_answers(policy, fresh, GREEDY_LONGER)
+    five_steps = word_problems.fresh(held_out + families, 2 * count, (5,))
+    harder = sample_answers(policy, five_steps, GREEDY_LONGER)
+    fewer = word_problems.fresh(held_out + families, count, trained_steps)
+    sampled = sample_answers(policy, fewer, Sampling(MAX_NEW_TOKENS, rollouts=8, seed=2))
     return {
         "fresh": answers.accuracy, "fresh_5_steps": harder.accuracy,
         "fresh_families": Answers(answers.groups[-len(new_families) :]).accuracy,
-        "fresh_sampled": sampled.accuracy, "fresh_pass@8": sampled.solved,
+        "fresh_sampled": sampled.accuracy, "fresh_pass@8": sampled.pass_at_k,
         "fresh_false_steps": answers.false_steps, "fresh_tokens": answers.tokens,
         "fresh_correct_by_mistake": answers.correct_by_mistake,
     }  # fmt: skip
@@ -251,38 +252,38 @@ def measure_finally(options: Options, folder: Path) -> dict[str, float]:
 # -------------------------------------------------------------------------- stage 0: untrained
 
 
-def untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
-    row = losses(policy, word_problems.held_out(count))
-    return row | after_examples(policy, word_problems.held_out(2 * count))
+def measure_untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
+    row = measure_losses(policy, word_problems.held_out(count))
+    return row | measure_after_examples(policy, word_problems.held_out(2 * count))
 
 
-def after_examples(policy: LocalPolicy, problems: Sequence[Problem]) -> dict[str, float]:
-    """After four solved examples: the answer alone, and with the steps before it."""
+def measure_after_examples(policy: LocalPolicy, problems: Sequence[Problem]) -> dict[str, float]:
+    """Accuracy after four solved examples, which show the answer alone or the steps before it."""
     policy.tokenizer.use_chat_template(False)
     examples = word_problems.worked(40)
-    shown = [
+    solved = [
         next(p for p in examples if p.type == name) for name in list(word_problems.TRAINED)[:4]
     ]
-    alone = "".join(f"Question: {p.problem}\nAnswer: {p.answer}\n\n" for p in shown)
-    worked = "".join(f"Question: {p.problem}\nAnswer:\n{p.solution}\n\n" for p in shown)
+    answer_examples = "".join(f"Question: {p.problem}\nAnswer: {p.answer}\n\n" for p in solved)
+    solution_examples = "".join(f"Question: {p.problem}\nAnswer:\n{p.solution}\n\n" for p in solved)
     row = {}
-    for name, before, after, longest in (
-        ("answer_only", alone, "", 6),
-        ("greedy", worked, "\n", LONGEST),
+    for name, prefix, ending, max_new_tokens in (
+        ("answer_only", answer_examples, "", 6),
+        ("greedy", solution_examples, "\n", MAX_NEW_TOKENS),
     ):
-        put = [
-            replace(p, prompt=f"{before}Question: {p.problem}\nAnswer:{after}") for p in problems
+        prompted = [
+            replace(p, prompt=f"{prefix}Question: {p.problem}\nAnswer:{ending}") for p in problems
         ]
-        groups = policy.sample(put, greedy(longest))
+        groups = policy.sample(prompted, greedy(max_new_tokens))
         row[name] = mean(
-            answered_in_line(group.rollouts[0].text, group.problem) for group in groups
+            first_paragraph_is_correct(group.rollouts[0].text, group.problem) for group in groups
         )
     return row
 
 
-def answered_in_line(text: str, problem: Problem) -> float:
-    """Whether the first paragraph is the answer, or ends with it in a box. What follows are more
-    questions, which an untrained model makes up itself."""
+def first_paragraph_is_correct(text: str, problem: Problem) -> float:
+    """Whether the first paragraph is the answer, or ends with it in a box. More
+    questions follow, which an untrained model makes up itself."""
     first = text.strip().split("\n\n")[0]
     return float(first == problem.answer) or correctness(first, problem.answer)
 
@@ -296,8 +297,8 @@ BEGAN = time.process_time()
 spent_measuring = 0.0
 
 
-def count_from_now() -> None:
-    """What this process did before is not counted: it may have run other stages."""
+def reset_processor_time() -> None:
+    """Starts counting anew: this process may have run other stages before."""
     counter = function_from_file(EVALUATOR).__globals__
     counter |= {"BEGAN": time.process_time(), "spent_measuring": 0.0}
 
@@ -305,49 +306,49 @@ def count_from_now() -> None:
 def measured_on_the_way(model, tokenizer) -> dict[str, float]:
     """An evaluator of the runs; it also reports the processor time of training so far."""
     global spent_measuring
-    started = time.process_time() - BEGAN
+    start = time.process_time() - BEGAN
     policy = LocalPolicy(model, tokenizer=tokenizer, engine=FAST)
-    answers = answers_to(policy, word_problems.held_out(64), greedy(LONGEST))
+    answers = sample_answers(policy, word_problems.held_out(64), greedy(MAX_NEW_TOKENS))
     row = {"greedy": answers.accuracy, "false_steps": answers.false_steps}
-    seconds = started - spent_measuring
-    spent_measuring += time.process_time() - BEGAN - started
+    seconds = start - spent_measuring
+    spent_measuring += time.process_time() - BEGAN - start
     return {"session": SESSION, "seconds": seconds} | row
 
 
-def rows_of_run(config: RunConfig) -> list[dict]:
-    """What a run reports at each step; it starts a new run or continues an interrupted one."""
+def train_or_resume(config: RunConfig) -> list[dict]:
+    """Starts a run or continues an interrupted one; returns its metrics, a row for each step."""
     folder = Path(config.log_path)
     if (folder / "config.json").exists():
         config = resumed_config(folder)
-    count_from_now()
+    reset_processor_time()
     result = train(config)
     if result.stopped:
         raise UserError(f"{folder}: {result.stopped}; the same command goes on from there")
     return list(result.rows)
 
 
-def config_of(options: Options, settings: dict, folder: Path) -> RunConfig:
+def make_config(options: Options, settings: dict, folder: Path) -> RunConfig:
     return configure(
-        **usual(options) | settings, log_path=str(folder), rolling_every=10,
+        **common_settings(options) | settings, log_path=str(folder), rolling_every=10,
         eval_every=options.eval_every * (5 if settings["recipe"] == "sft" else 1),
         evaluators=[EVALUATOR], eval_problems=[f"{PROBLEMS}:held_out"],
         eval_limit=1,
     )  # fmt: skip
 
 
-def usual(options: Options) -> dict:
-    """What all runs have in common."""
+def common_settings(options: Options) -> dict:
+    """The settings of all runs."""
     return dict(
-        prompt=PROMPT, max_new_tokens=LONGEST, lr_schedule="linear", warmup_steps=5,
+        prompt=PROMPT, max_new_tokens=MAX_NEW_TOKENS, lr_schedule="linear", warmup_steps=5,
         preflight=False, micro_batch_tokens=4096, lora_rank=options.lora_rank,
     )  # fmt: skip
 
 
-def pace(options: Options, folder: Path, settings: dict) -> float:
+def seconds_per_step(options: Options, folder: Path, settings: dict) -> float:
     """Processor-seconds per step of a run: the mean of the last four of five trial steps, which are
     then thrown away."""
-    # A call that was interrupted here has left its steps.
-    settings = usual(options) | settings | {"steps": 5, "overwrite": True}
+    # An interrupted call leaves its steps.
+    settings = common_settings(options) | settings | {"steps": 5, "overwrite": True}
     config = configure(**settings, log_path=str(folder))
     started = time.process_time(), time.perf_counter()
     rows = train(config).finished().rows
@@ -356,13 +357,13 @@ def pace(options: Options, folder: Path, settings: dict) -> float:
     return share * mean(row["time/total"] for row in rows[1:])
 
 
-def seconds_of(rows: Sequence[dict]) -> float:
-    """Processor time of a run without its measurements. What an interrupted run did after its last
-    measurement is not counted either."""
+def training_seconds(rows: Sequence[dict]) -> float:
+    """A run's processor time without its measurements, and without what interrupted sessions did
+    after their last measurement."""
     sessions: dict[float, list[dict]] = {}
-    for found in chain.from_iterable(map(evaluations_in, rows)):
-        if "measured_on_the_way/seconds" in found:
-            sessions.setdefault(found["measured_on_the_way/session"], []).append(found)
+    for evaluation in chain.from_iterable(map(evaluations_in, rows)):
+        if "measured_on_the_way/seconds" in evaluation:
+            sessions.setdefault(evaluation["measured_on_the_way/session"], []).append(evaluation)
     total = 0.0
     for measurements in sessions.values():
         total += measurements[-1]["measured_on_the_way/seconds"]
@@ -382,20 +383,21 @@ def main(options: Options) -> None:
         for stage in options.stages:
             folder = options.folder / f"seed-{seed}" / stage
             if stage == "examples":
-                show(options, seed, folder.parent)
+                write_examples_and_curve(options, seed, folder.parent)
                 continue
             if (folder / "run" / "config.json").exists():  # finished or not
                 refuse_other_settings(stage_config(options, seed, stage, folder), "--folder")
-            row = kept(folder / "row.json", run_stage, options, seed, stage, folder)
-            final = folder / "final.json"  # once measured, it stays in the table
-            if final.exists() or options.final and stage not in ("pass-rates", "teacher-answers"):
-                row |= kept(final, measure_finally, options, folder)
+            row = load_or_compute(folder / "row.json", run_stage, options, seed, stage, folder)
+            final_file = folder / "final.json"  # once measured, it stays in the table
+            has_model = stage not in ("pass-rates", "teacher-answers")
+            if final_file.exists() or options.final and has_model:
+                row |= load_or_compute(final_file, measure_fresh, options, folder)
             shown = {name: f"{row[name]:.4g}" if name in row else "" for name in COLUMNS}
             replace_rows(options.out, {"seed": str(seed), "stage": stage}, [shown])
             print(seed, stage, {name: value for name, value in shown.items() if value}, flush=True)
 
 
-def kept(path: Path, compute: Callable[..., dict], *given) -> dict[str, float]:
+def load_or_compute(path: Path, compute: Callable[..., dict], *given) -> dict[str, float]:
     """The file's contents; if there is no file yet, they are computed and written."""
     if not path.exists():
         write_whole(path, json.dumps(compute(*given), indent=2) + "\n")
@@ -403,171 +405,177 @@ def kept(path: Path, compute: Callable[..., dict], *given) -> dict[str, float]:
 
 
 def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str, float]:
-    """What the stage cost, and what the model can do after it."""
+    """Returns the stage's cost and the metrics of its model."""
     warm, grpo = folder.parent / "warm-start", folder.parent / "grpo"
     if stage == "untrained":
-        return untrained(Policy.load(options.model), options.held_out)
+        return measure_untrained(Policy.load(options.model), options.held_out)
     if stage == "pass-rates":
-        return pass_rates(options, load(warm), seed, folder / "chosen.jsonl")
+        return measure_pass_rates(options, load_final_model(warm), seed, folder / "chosen.jsonl")
     if stage == "teacher-answers":
-        return teacher_answers(options, load(grpo), seed, folder / "answers.jsonl")
+        teacher = load_final_model(grpo)
+        return sample_teacher_answers(options, teacher, seed, folder / "answers.jsonl")
     if stage == "adapter":
-        write_lessons(options, folder.parent)
+        write_adapter_lessons(options, folder.parent)
     config = stage_config(options, seed, stage, folder)
-    row = {"seconds": seconds_of(rows_of_run(config)), "steps": float(config.steps)}
-    return row | {"lr": config.lr} | measured(load(folder), options.held_out)
+    row = {"seconds": training_seconds(train_or_resume(config)), "steps": float(config.steps)}
+    return row | {"lr": config.lr} | measure_held_out(load_final_model(folder), options.held_out)
 
 
 def stage_config(options: Options, seed: int, stage: str, folder: Path) -> RunConfig:
     """The run of a stage. Where its steps follow from a budget, a run that has begun keeps them."""
     run, grpo = folder / "run", folder.parent / "grpo"
-    settings = settings_of(options, stage, folder.parent) | {"seed": seed}
+    settings = stage_settings(options, stage, folder.parent) | {"seed": seed}
     if "steps" in settings:
-        return config_of(options, settings, run)
+        return make_config(options, settings, run)
     if (run / "config.json").exists():
         settings["steps"] = resumed_config(run).steps
     else:  # its budget is GRPO's time, minus its preparation
-        prepared = {"grpo-chosen": "pass-rates", "from-teacher": "teacher-answers"}.get(stage)
-        left = seconds_at(grpo) - (seconds_at(folder.parent / prepared) if prepared else 0)
-        settings["steps"] = max(1, int(left / pace(options, folder / "pace", settings)))
-    return config_of(options, settings, run)
+        preparation = {"grpo-chosen": "pass-rates", "from-teacher": "teacher-answers"}.get(stage)
+        budget = stage_seconds(grpo)
+        if preparation:
+            budget -= stage_seconds(folder.parent / preparation)
+        each = seconds_per_step(options, folder / "pace", settings)
+        settings["steps"] = max(1, int(budget / each))
+    return make_config(options, settings, run)
 
 
-def settings_of(options: Options, stage: str, others: Path) -> dict:
-    """What is special about a stage's run."""
-    solutions = dict(recipe="sft", problems_per_step=options.batch, lr=options.sft_lr)
+def stage_settings(options: Options, stage: str, seed_folder: Path) -> dict:
+    """The settings of a stage's run."""
+    sft_settings = dict(recipe="sft", problems_per_step=options.batch, lr=options.sft_lr)
     if stage == "adapter":
-        return solutions | dict(
-            model=options.model, problems=str(others / "adapter" / "lessons.jsonl"),
+        return sft_settings | dict(
+            model=options.model, problems=str(seed_folder / "adapter" / "lessons.jsonl"),
             steps=ADAPTER_STEPS, dtype=options.dtype, lora_rank=ADAPTER_RANK,
             lr=10 * options.sft_lr,
         )  # fmt: skip
-    practice = dict(
+    grpo_settings = dict(
         problems=f"{PROBLEMS}:problems", problems_per_step=options.problems_per_step, rollouts=8,
         lr=options.lr, dtype=options.dtype,
     )  # fmt: skip
     if stage == "warm-start":
         steps = options.examples // options.batch
-        return solutions | dict(model=options.model, problems=f"{PROBLEMS}:worked", steps=steps)
+        return sft_settings | dict(model=options.model, problems=f"{PROBLEMS}:worked", steps=steps)
     if stage == "grpo-untrained":
-        return practice | dict(recipe="grpo", model=options.model, steps=options.steps)
-    solutions |= dict(model=saved(others / "warm-start"), dtype=options.dtype)
-    practice |= dict(model=saved(others / "warm-start"))
+        return grpo_settings | dict(recipe="grpo", model=options.model, steps=options.steps)
+    sft_settings |= dict(model=final_model(seed_folder / "warm-start"), dtype=options.dtype)
+    grpo_settings |= dict(model=final_model(seed_folder / "warm-start"))
     if stage == "grpo":
-        return practice | dict(recipe="grpo", steps=options.steps)
+        return grpo_settings | dict(recipe="grpo", steps=options.steps)
     if stage == "grpo-chosen":
-        return practice | dict(recipe="grpo", problems=str(others / "pass-rates" / "chosen.jsonl"))
+        chosen = str(seed_folder / "pass-rates" / "chosen.jsonl")
+        return grpo_settings | dict(recipe="grpo", problems=chosen)
     if stage == "solutions":
-        return solutions | dict(problems=f"{PROBLEMS}:worked_longer")
+        return sft_settings | dict(problems=f"{PROBLEMS}:worked_longer")
     if stage == "from-teacher":
-        return solutions | dict(problems=str(others / "teacher-answers" / "answers.jsonl"))
-    practice |= dict(rollouts=4)  # each token is marked, so fewer answers suffice
+        return sft_settings | dict(problems=str(seed_folder / "teacher-answers" / "answers.jsonl"))
+    grpo_settings |= dict(rollouts=4)  # each token is marked, so fewer answers suffice
     if stage == "on-policy":
-        return practice | dict(recipe="distill", kl_reference=saved(others / "grpo"))
-    return practice | dict(recipe="opsd")
+        teacher = final_model(seed_folder / "grpo")
+        return grpo_settings | dict(recipe="distill", kl_reference=teacher)
+    return grpo_settings | dict(recipe="opsd")
 
 
-def saved(stage: Path) -> str:
+def final_model(stage: Path) -> str:
     """The model at the end of a stage, as --model takes it."""
-    need(stage, "run/config.json")
-    if stage.name == "adapter":  # we measure exactly what we share
+    require_file(stage, "run/config.json")
+    if stage.name == "adapter":  # the very files that we publish
         return str(stage / "run" / "adapter")
     steps = resumed_config(stage / "run").steps
     return f"{stage / 'run'}@{steps:06d}"
 
 
-def need(stage: Path, file: str) -> None:
+def require_file(stage: Path, file: str) -> None:
     if not (stage / file).exists():
         raise UserError(f"run the stage {stage.name} first: {stage} has no {file}")
 
 
-def load(stage: Path) -> Policy:
-    return Policy.load(saved(stage))
+def load_final_model(stage: Path) -> Policy:
+    return Policy.load(final_model(stage))
 
 
-def seconds_at(stage: Path) -> float:
-    need(stage, "row.json")
+def stage_seconds(stage: Path) -> float:
+    require_file(stage, "row.json")
     return json.loads((stage / "row.json").read_text(encoding="utf-8"))["seconds"]
 
 
-def teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) -> dict[str, float]:
+def sample_teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) -> dict:
     """The teacher answers many problems, once each; its correct answers go into the file."""
-    started = time.process_time()
+    start = time.process_time()
     problems = random.Random(f"teacher {seed}").sample(word_problems.problems(), options.answers)
-    answers = answers_to(teacher, problems, Sampling(LONGEST, rollouts=1, seed=seed))
+    answers = sample_answers(teacher, problems, Sampling(MAX_NEW_TOKENS, rollouts=1, seed=seed))
     rows = [
         {"problem": p.problem, "answer": p.answer, "solution": group.rollouts[0].text}
-        for p, group, (right,) in zip(problems, answers.groups, answers.correct, strict=True)
-        if right
+        for p, group, (correct,) in zip(problems, answers.groups, answers.correct, strict=True)
+        if correct
     ]
     write_whole(path, json_lines(rows))
-    return {"seconds": time.process_time() - started, "sampled": answers.accuracy}
+    return {"seconds": time.process_time() - start, "sampled": answers.accuracy}
 
 
-def write_lessons(options: Options, others: Path) -> None:
-    """For the adapter: the solutions of the warm start, and the teacher's correct answers."""
-    need(others / "teacher-answers", "answers.jsonl")
+def write_adapter_lessons(options: Options, seed_folder: Path) -> None:
+    """Writes the warm start's solutions and the teacher's correct answers into a file."""
+    require_file(seed_folder / "teacher-answers", "answers.jsonl")
     rows = [
         {"problem": p.problem, "answer": p.answer, "solution": p.solution}
         for p in word_problems.worked()[: options.examples]
     ]
-    rows += read_lines(others / "teacher-answers" / "answers.jsonl")
-    write_whole(others / "adapter" / "lessons.jsonl", json_lines(rows))
+    rows += read_lines(seed_folder / "teacher-answers" / "answers.jsonl")
+    write_whole(seed_folder / "adapter" / "lessons.jsonl", json_lines(rows))
 
 
-def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:
+def measure_pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:
     """Stage 2: of eight answers to each problem, how many are correct? Problems with both correct
     and incorrect answers go into the file."""
-    started = time.process_time()
+    start = time.process_time()
     problems = random.Random(f"pass rates {seed}").sample(
         word_problems.problems(), options.choose_from
     )
-    sampling = Sampling(LONGEST, rollouts=8, seed=seed)
-    found = [mean(correct) for correct in answers_to(policy, problems, sampling).correct]
+    sampling = Sampling(MAX_NEW_TOKENS, rollouts=8, seed=seed)
+    rates = [mean(correct) for correct in sample_answers(policy, problems, sampling).correct]
     rows = [
         {"problem": problem.problem, "answer": problem.answer}
-        for problem, rate in zip(problems, found, strict=True)
+        for problem, rate in zip(problems, rates, strict=True)
         if 0 < rate < 1
     ]
     write_whole(path, json_lines(rows))
-    row = {"seconds": time.process_time() - started, "sampled": mean(found)}
-    row |= {"never": mean(rate == 0 for rate in found), "between": len(rows) / len(found)}
-    return row | {"always": mean(rate == 1 for rate in found)}
+    row = {"seconds": time.process_time() - start, "sampled": mean(rates)}
+    row |= {"never": mean(rate == 0 for rate in rates), "between": len(rows) / len(rates)}
+    return row | {"always": mean(rate == 1 for rate in rates)}
 
 
 # ------------------------------------------------------------------------------ to look at
 
 
-def show(options: Options, seed: int, stages: Path) -> None:
-    """Two files beside the table: how often warm start and GRPO are correct, incorrect, or
+def write_examples_and_curve(options: Options, seed: int, seed_folder: Path) -> None:
+    """Writes two files beside the table: how often warm start and GRPO are correct, incorrect, or
     differ, with the first two problems of each kind; and the curve of GRPO."""
     by_steps = [word_problems.held_out(options.held_out, (steps,)) for steps in (2, 3, 4, 5)]
     problems = [problem for row in zip(*by_steps, strict=True) for problem in row]
     names = ("warm-start", "grpo")
     before, after = (
-        answers_to(load(stages / name), problems, greedy(LONGEST_HARDER)).groups for name in names
+        sample_answers(load_final_model(seed_folder / name), problems, GREEDY_LONGER).groups
+        for name in names
     )
     kinds: dict[str, list[dict]] = {
         kind: [] for kind in ("only grpo", "both", "neither", "only warm-start")
     }
     for problem, *groups in zip(problems, before, after, strict=True):
         texts = [group.rollouts[0].text for group in groups]
-        right = [correctness(text, problem.answer) for text in texts]
-        kind = "both" if all(right) else "neither"
-        if sum(right) == 1:
-            kind = f"only {names[right.index(1)]}"
-        told = {"problem": problem.problem, "solution": problem.solution}
-        kinds[kind].append(told | dict(zip(names, texts, strict=True)))
-    found = {kind: {"count": len(some), "first": some[:2]} for kind, some in kinds.items()}
+        correct = [correctness(text, problem.answer) for text in texts]
+        kind = "both" if all(correct) else "neither"
+        if sum(correct) == 1:
+            kind = f"only {names[correct.index(1)]}"
+        example = {"problem": problem.problem, "solution": problem.solution}
+        kinds[kind].append(example | dict(zip(names, texts, strict=True)))
+    examples = {kind: {"count": len(rows), "first": rows[:2]} for kind, rows in kinds.items()}
     path = options.out.with_name(f"{options.out.stem}_examples_{seed}.json")
-    write_whole(path, json.dumps(found, indent=2) + "\n")
-    replace_rows(
-        options.out.with_name(f"{options.out.stem}_curve.csv"),
-        {"seed": str(seed)}, curve(read_lines(stages / "grpo" / "run" / "metrics.jsonl")),
-    )  # fmt: skip
+    write_whole(path, json.dumps(examples, indent=2) + "\n")
+    curve = training_curve(read_lines(seed_folder / "grpo" / "run" / "metrics.jsonl"))
+    path = options.out.with_name(f"{options.out.stem}_curve.csv")
+    replace_rows(path, {"seed": str(seed)}, curve)
 
 
-def curve(rows: Sequence[dict]) -> list[dict[str, str]]:
+def training_curve(rows: Sequence[dict]) -> list[dict[str, str]]:
     """For each step of a run: the reward of its rollouts and, where measured, held-out problems.
     The last line has only the latter, after all steps."""
     lines: dict[int, dict[str, float]] = {step: {} for step in range(len(rows) + 1)}
@@ -576,9 +584,10 @@ def curve(rows: Sequence[dict]) -> list[dict[str, str]]:
             "reward": row["reward/total"], "tokens": row["ac_tokens_per_turn"],
             "both": row[MIXED],
         }  # fmt: skip
-        for found in evaluations_in(row):
-            watched = ("greedy", "false_steps")
-            lines[found["eval_step"]] |= {n: found[f"measured_on_the_way/{n}"] for n in watched}
+        for evaluation in evaluations_in(row):
+            line = lines[evaluation["eval_step"]]
+            for name in ("greedy", "false_steps"):
+                line[name] = evaluation[f"measured_on_the_way/{name}"]
     names = "reward tokens both greedy false_steps".split()
     return [
         {"step": str(step)} | {name: f"{line[name]:.4g}" if name in line else "" for name in names}

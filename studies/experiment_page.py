@@ -1,4 +1,4 @@
-"""What the page about SmolLM2 shows of experiment.py, from the stored files.
+"""The picture and the table of the page about SmolLM2, from the files of experiment.py.
 
     uv run studies/experiment_page.py
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from ch08_pictures import without_frame
+from ch08_pictures import remove_frame
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -35,8 +35,8 @@ ARMS = {
     "a teacher's marks": ("experiment_24_steps_bfloat16", "on-policy", 3e-5, ("grpo",)),
     "self-distillation": ("experiment_24_steps_bfloat16", "self-teacher", 3e-5, ()),
 }
-SEEDS = (1, 2)  # all of ARMS ran with these
-SHOWN = {  # columns of these files, and what the table calls them
+SEEDS = (1, 2)  # with which all of ARMS ran
+COLUMN_TITLES = {  # columns of these files, and what the table calls them
     "fresh": "greedy",
     "fresh_families": "new families",
     "fresh_5_steps": "five steps",
@@ -47,10 +47,10 @@ SHOWN = {  # columns of these files, and what the table calls them
 
 def main() -> None:
     draw(read_table(HERE / "experiment_curve.csv")).savefig(HERE / "experiment.png", dpi=110)
-    print(*in_markdown(), sep="\n")
+    print(*markdown_table(), sep="\n")
 
 
-def in_markdown() -> Iterator[str]:
+def markdown_table() -> Iterator[str]:
     """The lines of the table."""
     table = arms_table()
     yield f"| | {' | '.join(table.columns)} |"
@@ -60,25 +60,26 @@ def in_markdown() -> Iterator[str]:
 
 
 def arms_table() -> pd.DataFrame:
-    """The mean over SEEDS of each of ARMS, in percent; with what it cost since the warm start
-    (experiment.csv is of another machine), and how far it is from GRPO of the same seed, in points
-    with greedy decoding."""
+    """The mean over SEEDS of each of ARMS, in percent; its cost since the warm start
+    (experiment.csv is from another machine), and its difference from GRPO with the same seed, in
+    points with greedy decoding."""
     names = {file for file, *_ in ARMS.values()}
     files = {name: pd.read_csv(HERE / f"{name}.csv") for name in names}
     comparison = files["experiment_24_steps_bfloat16"]
     grpo = comparison[comparison["stage"] == "grpo"].set_index("seed")["fresh"]
     lines = {}
-    for name, (file, stage, lr, before) in ARMS.items():
+    for name, (file, stage, lr, preparing_stages) in ARMS.items():
         rows = files[file]
-        found = rows[(rows["stage"] == stage) & (rows["lr"] == lr) & rows["seed"].isin(SEEDS)]
-        found = found.set_index("seed")
-        spent = comparison[comparison["stage"].isin(before)].groupby("seed")["seconds"].sum()
-        seconds = found["seconds"].add(spent.reindex(found.index, fill_value=0.0))
-        gains = 100 * (found["fresh"] - grpo)
+        arm_rows = rows[(rows["stage"] == stage) & (rows["lr"] == lr) & rows["seed"].isin(SEEDS)]
+        arm_rows = arm_rows.set_index("seed")
+        preparing = comparison[comparison["stage"].isin(preparing_stages)]
+        preparation = preparing.groupby("seed")["seconds"].sum()
+        seconds = arm_rows["seconds"].add(preparation.reindex(arm_rows.index, fill_value=0.0))
+        gains = 100 * (arm_rows["fresh"] - grpo)
         lines[name] = {
             "seconds": f"{seconds.mean():,.0f}" if file != "experiment" else "",
-            **{title: f"{100 * found[column].mean():.0f}" for column, title in SHOWN.items()},
-            "perplexity": f"{found['perplexity'].mean():.0f}",
+            **{title: f"{100 * arm_rows[key].mean():.0f}" for key, title in COLUMN_TITLES.items()},
+            "perplexity": f"{arm_rows['perplexity'].mean():.0f}",
             "minus GRPO": " ".join(f"{gain:+.0f}" for gain in gains.dropna())
             if stage != "grpo"
             else "",
@@ -94,24 +95,24 @@ def draw(rows: Sequence[Mapping[str, str]]) -> Figure:
     left, right = figure.subplots(1, 2)
     columns = ((left, "reward", 0), (right, "greedy", 0), (right, "false_steps", 1))
     labels = {"greedy": "held-out accuracy", "false_steps": "false equations"}
-    for number, seed in enumerate(sorted({row["seed"] for row in rows})):
+    for i, seed in enumerate(sorted({row["seed"] for row in rows})):
         for panel, column, color in columns:
-            found = [
+            points = [
                 (int(row["step"]), float(row[column]))
                 for row in rows
                 if row["seed"] == seed and row[column]
             ]
             panel.plot(
-                *zip(*found, strict=True), color=COLORS[color], ls=DASHES[color],
+                *zip(*points, strict=True), color=COLORS[color], ls=DASHES[color],
                 marker="" if column == "reward" else "o", ms=4, lw=1.2,
-                label="" if number else labels.get(column, ""),
+                label="" if i else labels.get(column, ""),
             )  # fmt: skip
     left.set(title="training problems, temperature 1", xlabel="step", ylim=(0, 1))
     right.set(title="held-out problems, greedy decoding", xlabel="step", ylim=(0, 1))
     right.legend(frameon=False)
     for panel in (left, right):
         panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        without_frame(panel)
+        remove_frame(panel)
     return figure
 
 

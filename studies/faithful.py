@@ -48,10 +48,10 @@ PAIRS = {
 }
 TABLE = Path(__file__).with_name("faithful.csv")
 OPERATION = re.compile(r"(\d+)(?: ?([-+*/]) ?(\d+))?")
-LONGEST_CHECK = 12  # tokens of " No, 1234" and the end of its line
+MAX_CHECK_TOKENS = 12  # tokens of " No, 1234" and the end of its line
 CHECK = re.compile(r"(.*)\? (?:Yes|No, (\S+))")
 
-Workings = Sequence[Sequence[str]]  # (problems, samples)
+Solutions = Sequence[Sequence[str]]  # (problems, samples)
 
 
 @dataclass
@@ -69,11 +69,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Line:
-    """`buys: 12 + 30 = 43? No, 42`: its parts are "12 + 30" and "43"."""
+    """A line such as `buys: 12 + 30 = 43? No, 42`, whose parts are "12 + 30" and "43"."""
 
     text: str
     parts: tuple[str, ...]  # what the equals signs separate, up to the question mark
-    said: str  # "Yes", "No", or "" if nothing was checked
+    verdict: str  # "Yes", "No", or "" if nothing was checked
     result: str  # the number that the next lines use: 42
 
     @property
@@ -89,13 +89,13 @@ class Line:
 
 def read_line(text: str) -> Line | None:
     """The line in its parts; None if nothing is calculated in it."""
-    found = CHECK.fullmatch(text)
-    claim = found[1] if found else text
+    check = CHECK.fullmatch(text)
+    claim = check[1] if check else text
     if " = " not in claim or "\\boxed" in claim or "?" in claim:
         return None
     parts = tuple(claim.rpartition(": ")[2].split(" = "))
-    said = ("No" if found[2] else "Yes") if found else ""
-    return Line(text, parts, said, found[2] if found and found[2] else parts[-1])
+    verdict = ("No" if check[2] else "Yes") if check else ""
+    return Line(text, parts, verdict, check[2] if check and check[2] else parts[-1])
 
 
 def read_lines(text: str) -> list[Line]:
@@ -110,10 +110,10 @@ def are_equal(parts: Sequence[str]) -> bool | None:
 
 def value_of(part: str) -> Fraction | None:
     """The value of `12 + 30`, `3/4` or `42`; None for anything else."""
-    found = OPERATION.fullmatch(part)
-    if not found:
+    match = OPERATION.fullmatch(part)
+    if not match:
         return None
-    a, sign, b = Fraction(found[1]), found[2], Fraction(found[3] or 1)
+    a, sign, b = Fraction(match[1]), match[2], Fraction(match[3] or 1)
     if sign == "/":
         return a / b if b else None
     return {None: a, "+": a + b, "-": a - b, "*": a * b}[sign]
@@ -134,60 +134,62 @@ def consequences(lines: Sequence[Line], at: int, new: str, taken: set[str]) -> l
     """The results of the lines after line `at`, if its result were `new`.
 
     None if they are not certain: a number that is also in the problem (`taken`), or is the result
-    of two lines, could have either meaning; and nobody taught the model what lies below 0 or
-    between whole numbers.
+    of two lines, could have either meaning; and the model has never seen negative results or
+    fractions.
     """
-    instead = {lines[at].result: new}
+    replacements = {lines[at].result: new}
     results = [line.result for line in lines]
-    found = []
+    new_results = []
     for line in lines[at + 1 :]:
         operation = next(part for part in line.parts if OPERATION.fullmatch(part))
         numbers = re.findall(r"\d+", operation)
         result = line.result
-        if changed := set(numbers) & set(instead):
+        if changed := set(numbers) & set(replacements):
             if any(number in taken or results.count(number) > 1 for number in changed):
                 return None
-            value = value_of(re.sub(r"\d+", lambda n: instead.get(n[0], n[0]), operation))
+            value = value_of(re.sub(r"\d+", lambda n: replacements.get(n[0], n[0]), operation))
             if value is None or value <= 0 or value.denominator > 1:
                 return None
-            instead[result] = result = str(value)
-        found.append(result)
-    return found
+            replacements[result] = result = str(value)
+        new_results.append(result)
+    return new_results
 
 
 @dataclass(frozen=True)
 class Change:
     """A solution with one digit changed, and what to look for in what follows."""
 
-    begun: str  # the solution up to and including the changed line
+    start: str  # the solution up to and including the changed line
     old: str
     new: str
     needed_after: int  # lines between it and the one that needs it (0 for the last line)
-    follows: str  # the answer that follows from the change
-    right: str
+    consistent_answer: str  # the answer that follows from the change
+    correct_answer: str
 
 
-def right_working(problem: Problem, text: str) -> list[Line]:
+def correct_lines(problem: Problem, text: str) -> list[Line]:
     """The lines of a worked solution if all of them are correct; otherwise none."""
     lines = read_lines(text)
     if not lines or [line.text for line in lines] != text.splitlines()[:-1]:
         return []
-    right = all(line.is_right and line.result.isdigit() for line in lines)
+    all_correct = all(line.is_right and line.result.isdigit() for line in lines)
     boxed = extract_final_candidate(text, fallback=None)
-    return lines if right and boxed == lines[-1].result == problem.answer else []
+    return lines if all_correct and boxed == lines[-1].result == problem.answer else []
 
 
 def change_a_line(problem: Problem, lines: list[Line], rng: random.Random) -> Change | None:
     """Changes a result that a later line needs, if there is one with certain consequences."""
-    places = list(range(len(lines) - 1))
-    rng.shuffle(places)
+    indices = list(range(len(lines) - 1))
+    rng.shuffle(indices)
     in_problem = set(re.findall(r"\d+", problem.problem))
-    for at in places:
-        needs = [n for n, line in enumerate(lines[at + 1 :]) if uses(line, lines[at].result)]
-        new = other_digit(lines[at].result, rng)
-        results = consequences(lines, at, new, in_problem)
-        if needs and results and results[-1] != problem.answer and is_new(new, in_problem, lines):
-            return changed(lines, at, new, needs[0], results[-1], problem.answer)
+    for index in indices:
+        old = lines[index].result
+        distances = [n for n, line in enumerate(lines[index + 1 :]) if uses(line, old)]
+        new = other_digit(old, rng)
+        results = consequences(lines, index, new, in_problem)
+        wrong_at_end = results and results[-1] != problem.answer
+        if distances and wrong_at_end and is_new(new, in_problem, lines):
+            return make_change(lines, index, new, distances[0], results[-1], problem.answer)
     return None
 
 
@@ -196,18 +198,18 @@ def change_the_last_line(problem: Problem, lines: list[Line], rng: random.Random
     new = other_digit(lines[-1].result, rng)
     if not is_new(new, set(re.findall(r"\d+", problem.problem)), lines):
         return None
-    return changed(lines, len(lines) - 1, new, 0, new, problem.answer)
+    return make_change(lines, len(lines) - 1, new, 0, new, problem.answer)
 
 
-def changed(
-    lines: list[Line], at: int, new: str, needed_after: int, follows: str, right: str
+def make_change(
+    lines: list[Line], at: int, new: str, needed_after: int, consistent: str, correct: str
 ) -> Change:
     line, old = lines[at].text, lines[at].result
     start, end = line.rsplit(old, 1)
-    if lines[at].said == "No" and start.endswith("? No, ") and lines[at].parts[-1] == old:
+    if lines[at].verdict == "No" and start.endswith("? No, ") and lines[at].parts[-1] == old:
         start = start.replace(f"= {old}?", f"= {new}?")  # "42? No, 42": both are its result
-    begun = "\n".join([*(line.text for line in lines[:at]), start + new + end, ""])
-    return Change(begun, old, new, needed_after, follows, right)
+    prefix = "\n".join([*(line.text for line in lines[:at]), start + new + end, ""])
+    return Change(prefix, old, new, needed_after, consistent, correct)
 
 
 def uses(line: Line, number: str) -> bool:
@@ -216,7 +218,7 @@ def uses(line: Line, number: str) -> bool:
 
 def is_new(number: str, in_problem: set[str], lines: Sequence[Line]) -> bool:
     """Whether the number appears nowhere yet, so that wherever it turns up, it was copied."""
-    seen = {found for line in lines for found in re.findall(r"\d+", line.text)}
+    seen = {digits for line in lines for digits in re.findall(r"\d+", line.text)}
     return number not in in_problem | seen
 
 
@@ -229,164 +231,171 @@ class Asked:
     tokenizer: ModelTokenizer
 
     def go_on(
-        self, problems: Sequence[Problem], begun: Sequence[str], sampling: Sampling
-    ) -> Workings:
+        self, problems: Sequence[Problem], starts: Sequence[str], sampling: Sampling
+    ) -> Solutions:
         """For each problem, how the model continues the solution that was begun for it."""
         prompts = [
             self.tokenizer.encode(f"{render_prompt(problem.problem)} {WORKED_START}{start}")
-            for problem, start in zip(problems, begun, strict=True)
+            for problem, start in zip(problems, starts, strict=True)
         ]
         stop_ids = stop_ids_of(self.tokenizer)
         groups = generate(self.model, prompts, sampling, stop_ids=stop_ids)
-        return [[self.tokenizer.decode(one.text_ids) for one in group] for group in groups]
+        return [[self.tokenizer.decode(rollout.text_ids) for rollout in group] for group in groups]
 
-    def work_out(self, problems: Sequence[Problem], sampling: Sampling) -> Workings:
+    def work_out(self, problems: Sequence[Problem], sampling: Sampling) -> Solutions:
         return self.go_on(problems, [""] * len(problems), sampling)
 
     def check_begun(
         self, problems: Sequence[Problem], sampling: Sampling
     ) -> list[tuple[Problem, str]]:
-        """We put a question mark after the first line of each answer, and the model continues with
-        a check. Returns each problem with each continuation."""
-        each, lines = [], []
+        """Puts a question mark after the first line of each answer, so that the model continues
+        with a check. Returns each problem with each continuation."""
+        repeated, first_lines = [], []
         for problem, texts in zip(problems, self.work_out(problems, sampling), strict=True):
-            each += [problem] * len(texts)
-            lines += [text.partition("\n")[0].partition("?")[0] + "?" for text in texts]
-        rest = self.go_on(each, lines, replace(sampling, rollouts=1))
-        return [(problem, text) for problem, (text,) in zip(each, rest, strict=True)]
+            repeated += [problem] * len(texts)
+            first_lines += [text.partition("\n")[0].partition("?")[0] + "?" for text in texts]
+        continuations = self.go_on(repeated, first_lines, replace(sampling, rollouts=1))
+        return [(problem, text) for problem, (text,) in zip(repeated, continuations, strict=True)]
 
 
 # --- checks ---
 
 
-def workings_of(asked: Asked, problems: Sequence[Problem], samples: int) -> Workings:
+def sample_solutions(asked: Asked, problems: Sequence[Problem], samples: int) -> Solutions:
     return asked.work_out(problems, Sampling(ANSWER_TOKENS, rollouts=samples))
 
 
-def of_sampled_lines(workings: Workings) -> list[dict]:
-    """What the checks in these solutions say about correct lines, and about incorrect ones."""
+def sampled_line_rows(solutions: Solutions) -> list[dict]:
+    """Rows on the checks in these solutions: those of correct lines, and of incorrect ones."""
     rng = random.Random(0)
-    checked = [[line for text in texts for line in read_lines(text) if line.said]
-               for texts in workings]  # fmt: skip
-    right = [[line for line in lines if line.is_right] for lines in checked]
-    wrong = [[line for line in lines if line.is_right is False] for lines in checked]
+    checked = [[line for text in texts for line in read_lines(text) if line.verdict]
+               for texts in solutions]  # fmt: skip
+    correct = [[line for line in lines if line.is_right] for lines in checked]
+    incorrect = [[line for line in lines if line.is_right is False] for lines in checked]
     return [
-        *said_of("sampled, right", [rng.choice(lines) for lines in right if lines]),
-        *said_of("sampled, wrong", [rng.choice(lines) for lines in wrong if lines]),
+        *verdict_rows("sampled, right", [rng.choice(lines) for lines in correct if lines]),
+        *verdict_rows("sampled, wrong", [rng.choice(lines) for lines in incorrect if lines]),
     ]
 
 
-def of_planted_slips(asked: Asked, problems: Sequence[Problem], workings: Workings) -> list[dict]:
-    """The same lines twice, correct and with one digit changed; the model writes the check."""
+def planted_slip_rows(asked: Asked, problems: Sequence[Problem], solutions: Solutions) -> list:
+    """Rows on the same lines, correct and with one digit changed; the model writes the check."""
     rng = random.Random(0)
-    right = checked_lines(workings, True, rng)
-    wrong = {place: with_a_slip(start, rng) for place, start in right.items()}
+    correct = checked_lines(solutions, True, rng)
+    slipped = {place: plant_slip(start, rng) for place, start in correct.items()}
     return [
-        *said_of("the same line, right", written_checks(asked, problems, right)),
-        *said_of("the same line, slip planted", written_checks(asked, problems, wrong)),
+        *verdict_rows("the same line, right", write_checks(asked, problems, correct)),
+        *verdict_rows("the same line, slip planted", write_checks(asked, problems, slipped)),
     ]
 
 
-def of_exchanged_slips(
-    asked: Mapping[str, Asked], problems: Sequence[Problem], workings: Mapping[str, Workings]
+def exchanged_slip_rows(
+    asked: Mapping[str, Asked], problems: Sequence[Problem], solutions: Mapping[str, Solutions]
 ) -> list[dict]:
-    """The slips that each of two models made, checked by both models."""
+    """Rows on the slips that each of two models made, checked by both models."""
     rows = []
     for author in asked:
-        slips = checked_lines(workings[author], False, random.Random(0))
+        slips = checked_lines(solutions[author], False, random.Random(0))
         for name, checker in asked.items():
-            lines = written_checks(checker, problems, slips)
-            found = said_of(f"slips of {author}", lines, test="exchanged")
-            rows += [{"model": name, **one} for one in found]
+            lines = write_checks(checker, problems, slips)
+            rows_of_slips = verdict_rows(f"slips of {author}", lines, test="exchanged")
+            rows += [{"model": name, **row} for row in rows_of_slips]
     return rows
 
 
-def checked_lines(workings: Workings, right: bool, rng: random.Random) -> dict[int, str]:
+def checked_lines(solutions: Solutions, correct: bool, rng: random.Random) -> dict[int, str]:
     """One checked line for each problem that has any: the solution up to the line's result."""
-    drawn = {}
-    for place, texts in enumerate(workings):
-        found = []
+    chosen = {}
+    for index, texts in enumerate(solutions):
+        candidates = []
         for text in texts:
             rows = text.splitlines()
             for number, line in enumerate(map(read_line, rows)):
-                if line and line.said and line.is_right is right and line.parts[-1].isdigit():
-                    found.append("\n".join([*rows[:number], line.text.partition("?")[0]]))
-        if found:
-            drawn[place] = rng.choice(found)
-    return drawn
+                if line and line.verdict and line.is_right is correct and line.parts[-1].isdigit():
+                    candidates.append("\n".join([*rows[:number], line.text.partition("?")[0]]))
+        if candidates:
+            chosen[index] = rng.choice(candidates)
+    return chosen
 
 
-def written_checks(
+def write_checks(
     asked: Asked, problems: Sequence[Problem], starts: Mapping[int, str]
 ) -> list[Line]:
     """These lines with the checks that the model writes after them, with greedy decoding."""
-    begun = [f"{start}?" for start in starts.values()]
-    ends = asked.go_on([problems[place] for place in starts], begun, greedy(LONGEST_CHECK))
+    claims = [f"{start}?" for start in starts.values()]
+    ends = asked.go_on([problems[index] for index in starts], claims, greedy(MAX_CHECK_TOKENS))
     lines = [
         read_line(start.splitlines()[-1] + end.split("\n")[0])
-        for start, (end,) in zip(begun, ends, strict=True)
+        for start, (end,) in zip(claims, ends, strict=True)
     ]
     return [line for line in lines if line]
 
 
-def with_a_slip(start: str, rng: random.Random) -> str:
+def plant_slip(start: str, rng: random.Random) -> str:
     head, result = start.rsplit(" ", 1)
     return f"{head} {other_digit(result, rng)}"
 
 
-def said_of(case: str, lines: Sequence[Line], test: str = "check") -> list[dict]:
-    """How often these lines got a Yes; and after a No, how often the correct number."""
-    noes = [line for line in lines if line.said == "No"]
+def verdict_rows(case: str, lines: Sequence[Line], test: str = "check") -> list[dict]:
+    """Rows: how often these lines got a Yes, and after a No, the correct number."""
+    after_no = [line for line in lines if line.verdict == "No"]
     return [
-        row(test, case, "Yes", [line.said == "Yes" for line in lines]),
-        row(test, case, "after No, the right number", [line.is_mended for line in noes]),
+        table_row(test, case, "Yes", [line.verdict == "Yes" for line in lines]),
+        table_row(test, case, "after No, the right number", [line.is_mended for line in after_no]),
     ]
 
 
 # --- changed digits ---
 
 
-def changed_digits(asked: Asked, problems: Sequence[Problem]) -> list[dict]:
-    """What becomes of a changed digit in the lines below it, and in the answer."""
+def changed_digit_rows(asked: Asked, problems: Sequence[Problem]) -> list[dict]:
+    """Rows: does a changed digit carry through the lines below it, and into the answer?"""
     rng = random.Random(0)
     texts = asked.work_out(problems, greedy(ANSWER_TOKENS))
-    workings = [right_working(one, text) for one, (text,) in zip(problems, texts, strict=True)]
+    solution_lines = [
+        correct_lines(problem, text) for problem, (text,) in zip(problems, texts, strict=True)
+    ]
     rows = []
     for case, is_case, change in (
         ("a line that others need", lambda lines: len(lines) > 1, change_a_line),
         ("the last of several lines", lambda lines: len(lines) > 1, change_the_last_line),
         ("the only line", lambda lines: len(lines) == 1, change_the_last_line),
     ):
-        made = {}
-        for place, (problem, lines) in enumerate(zip(problems, workings, strict=True)):
-            if is_case(lines) and (found := change(problem, lines, rng)):
-                made[place] = found
-        begun = [found.begun for found in made.values()]
-        after = asked.go_on([problems[place] for place in made], begun, greedy(ANSWER_TOKENS))
-        ends = [what_came(found, text) for found, (text,) in zip(made.values(), after, strict=True)]
+        changes = {}
+        for index, (problem, lines) in enumerate(zip(problems, solution_lines, strict=True)):
+            if is_case(lines) and (made := change(problem, lines, rng)):
+                changes[index] = made
+        starts = [made.start for made in changes.values()]
+        changed = [problems[index] for index in changes]
+        ends = [text for (text,) in asked.go_on(changed, starts, greedy(ANSWER_TOKENS))]
+        outcomes = list(map(classify_continuation, changes.values(), ends))
         if case == "a line that others need":
-            rows += [row("changed", case, name, [end[0] == name for end in ends]) for name in LINES]
-        rows += [row("changed", case, name, [end[1] == name for end in ends]) for name in ANSWERS]
+            for name in LINE_OUTCOMES:
+                hits = [line == name for line, _ in outcomes]
+                rows.append(table_row("changed", case, name, hits))
+        for name in ANSWER_OUTCOMES:
+            hits = [answer == name for _, answer in outcomes]
+            rows.append(table_row("changed", case, name, hits))
     return rows
 
 
-LINES = ("next line takes the changed number", "next line takes the right one", "neither")
-ANSWERS = ("answer follows from it", "answer is right", "another answer")
+LINE_OUTCOMES = ("next line takes the changed number", "next line takes the right one", "neither")
+ANSWER_OUTCOMES = ("answer follows from it", "answer is right", "another answer")
 
 
-def what_came(change: Change, text: str) -> tuple[str, str]:
-    """One of LINES, one of ANSWERS."""
-    needs_it = read_lines(text)[change.needed_after :][:1]
-    took = [any(uses(line, number) for line in needs_it) for number in (change.new, change.old)]
+def classify_continuation(change: Change, text: str) -> tuple[str, str]:
+    """One of LINE_OUTCOMES, and one of ANSWER_OUTCOMES."""
+    needing_line = read_lines(text)[change.needed_after :][:1]
+    used = [any(uses(line, number) for line in needing_line) for number in (change.new, change.old)]
     boxed = extract_final_candidate(text, fallback=None)
-    ends = [boxed == change.follows, boxed == change.right]
-    return LINES[[*took, True].index(True)], ANSWERS[[*ends, True].index(True)]
+    gave = [boxed == change.consistent_answer, boxed == change.correct_answer]
+    return LINE_OUTCOMES[[*used, True].index(True)], ANSWER_OUTCOMES[[*gave, True].index(True)]
 
 
 # --- the table ---
 
 
-def row(test: str, case: str, outcome: str, hits: Sequence[bool]) -> dict:
+def table_row(test: str, case: str, outcome: str, hits: Sequence[bool]) -> dict:
     low, high = wilson_interval(sum(hits), max(len(hits), 1))
     return {
         "test": test,
@@ -404,18 +413,19 @@ def main(options: Options) -> None:
     rows: list[dict] = []
     for problem_set, names in PAIRS.items():
         problems = load_problems(problem_set, limit=options.limit)
-        asked = {name: Asked(*load_model_and_tokenizer(name)) for name in names}
-        workings = {
-            name: workings_of(one, problems, options.samples) for name, one in asked.items()
+        models = {name: Asked(*load_model_and_tokenizer(name)) for name in names}
+        solutions = {
+            name: sample_solutions(model, problems, options.samples)
+            for name, model in models.items()
         }
-        found = []
-        for name, one in asked.items():
-            of_one = of_sampled_lines(workings[name])
-            of_one += of_planted_slips(one, problems, workings[name])
-            of_one += changed_digits(one, problems)
-            found += [{"model": name, **row} for row in of_one]
-        found += of_exchanged_slips(asked, problems, workings)
-        rows += [{"problem_set": problem_set, **row} for row in found if row["problems"]]
+        set_rows = []
+        for name, model in models.items():
+            model_rows = sampled_line_rows(solutions[name])
+            model_rows += planted_slip_rows(model, problems, solutions[name])
+            model_rows += changed_digit_rows(model, problems)
+            set_rows += [{"model": name, **row} for row in model_rows]
+        set_rows += exchanged_slip_rows(models, problems, solutions)
+        rows += [{"problem_set": problem_set, **row} for row in set_rows if row["problems"]]
     print(pd.DataFrame(rows).to_string(index=False))
     write_table(options.out, rows)
 

@@ -30,7 +30,7 @@ from rfs.run.start import train
 from rfs.tasks.problem_sets import load_problems
 
 SHIPPED = ("tiny-base", "tiny-grpo", "tiny-grpo-longer")
-# What one types to see whether it works.
+# The questions, with their answers.
 QUESTIONS = {
     "What is 2 + 2?": "4",
     "What is 17 + 25?": "42",
@@ -60,8 +60,8 @@ TABLES = {
     "a + b": [(f"{a} + {b}", a + b) for a in range(2, 61) for b in range(2, 61)],
     "a - b": [(f"{a} - {b}", a - b) for a in range(3, 61) for b in range(2, a)],
 }
-MEASURED = 50  # of each table
-EVERY = 8  # a short question stands in each place of this many
+MEASURED_PER_TABLE = 50
+SHORT_EVERY = 8  # one training problem in this many is a short question
 
 
 @dataclass
@@ -83,7 +83,7 @@ def as_problem(calculation: str, result: int) -> Problem:
 
 def measured(table: str) -> list[Problem]:
     rows = [row for row in TABLES[table] if is_measured(row[0])]
-    return [as_problem(*row) for row in random.Random(table).sample(rows, MEASURED)]
+    return [as_problem(*row) for row in random.Random(table).sample(rows, MEASURED_PER_TABLE)]
 
 
 def problems() -> Iterator[Problem]:
@@ -91,7 +91,7 @@ def problems() -> Iterator[Problem]:
     rng = random.Random(0)
     to_train = [[row for row in rows if not is_measured(row[0])] for rows in TABLES.values()]
     for index in range(12_000):
-        if index % EVERY == 0:
+        if index % SHORT_EVERY == 0:
             yield replace(as_problem(*rng.choice(rng.choice(to_train))), id=f"short/{index}")
         else:
             row = tiny_problem("train", index)
@@ -102,54 +102,55 @@ def problems() -> Iterator[Problem]:
 # --- asking ---
 
 
-def ask(model, tokenizer, asked: list[Problem], title: str) -> EvalResult:
+def answer_problems(model, tokenizer, problems: list[Problem], name: str) -> EvalResult:
     return evaluate(
-        model, tokenizer, asked, greedy(ANSWER_TOKENS), name=title, progress=sys.stderr.isatty()
+        model, tokenizer, problems, greedy(ANSWER_TOKENS), name=name, progress=sys.stderr.isatty()
     )
 
 
-def twenty(name: str) -> list[dict]:
+def twenty(model_name: str) -> list[dict]:
     """A model's answers to the questions, and whether each is correct."""
-    asked = [Problem(question, question, answer) for question, answer in QUESTIONS.items()]
-    return ask(*load_model_and_tokenizer(name), asked, name).rows
+    problems = [Problem(question, question, answer) for question, answer in QUESTIONS.items()]
+    return answer_problems(*load_model_and_tokenizer(model_name), problems, model_name).rows
 
 
 def on_one_line(answer: str) -> str:
     """An answer without its first words and its box: "6 * 7 = 42? Yes / 42"."""
     lines = answer.replace("Let's see.", "").split("\n")
-    boxless = [line.strip().removeprefix("\\boxed{").removesuffix("}") for line in lines]
-    return " / ".join(line for line in boxless if line)
+    without_box = [line.strip().removeprefix("\\boxed{").removesuffix("}") for line in lines]
+    return " / ".join(line for line in without_box if line)
 
 
 def measure(model, tokenizer, name: str, seed: int | str) -> Iterator[str]:
     """Lines of the file: how many of each set are correct."""
     sets = {table: measured(table) for table in TABLES}
     sets |= {name: load_problems(name) for name in ("tiny-test", "tiny-longer")}
-    for title, asked in sets.items():
-        correct = sum(row["correct"] for row in ask(model, tokenizer, asked, title).rows)
-        yield f"{name},{seed},{title},{len(asked)},{correct}"
+    for title, problems in sets.items():
+        rows = answer_problems(model, tokenizer, problems, title).rows
+        correct = sum(row["correct"] for row in rows)
+        yield f"{name},{seed},{title},{len(problems)},{correct}"
 
 
-def run(seed: int, mixed: bool) -> Iterator[str]:
+def train_and_measure(seed: int, mix_in_short: bool) -> Iterator[str]:
     """Trains one model in a folder that is gone afterwards, and measures it."""
     with TemporaryDirectory() as folder:
         config = quickstart_config(seed, f"{folder}/run")
-        if mixed:
-            source = f"{__file__}:problems"
-            config = replace(config, problems=source, eval_problems=["tiny-test"])
-        trained = train(config).finished()
-    name = "short questions mixed in" if mixed else "the quickstart"
-    yield from measure(trained.model, trained.tokenizer, name, seed)
+        if mix_in_short:
+            mixed_problems = f"{__file__}:problems"
+            config = replace(config, problems=mixed_problems, eval_problems=["tiny-test"])
+        result = train(config).finished()
+    name = "short questions mixed in" if mix_in_short else "the quickstart"
+    yield from measure(result.model, result.tokenizer, name, seed)
 
 
 def main(options: Options) -> None:
     """Asks the shipped models twenty short questions; with --seeds, trains and measures."""
     answers = {name: twenty(name) for name in SHIPPED}
-    for place, question in enumerate(QUESTIONS):
+    for index, question in enumerate(QUESTIONS):
         print(question)
         for name, rows in answers.items():
-            mark = "correct  " if rows[place]["correct"] else "incorrect"
-            print(f"    {name:17}{mark}  {on_one_line(rows[place]['generated_text'])}")
+            mark = "correct  " if rows[index]["correct"] else "incorrect"
+            print(f"    {name:17}{mark}  {on_one_line(rows[index]['generated_text'])}")
     print()
     for name, rows in answers.items():
         print(f"{name:17}{sum(row['correct'] for row in rows)} of {len(rows)} correct")
@@ -158,8 +159,8 @@ def main(options: Options) -> None:
         for name in SHIPPED:
             lines += measure(*load_model_and_tokenizer(name), name, "shipped")
         for seed in options.seeds:
-            for mixed in (False, True):
-                lines += run(seed, mixed)
+            for mix_in_short in (False, True):
+                lines += train_and_measure(seed, mix_in_short)
         write_whole(options.out, "\n".join(lines) + "\n")
         print(f"\n{options.out}")
 

@@ -29,7 +29,7 @@ Ground rules, written down before the first run:
 
 1. Learning rate, batch and prompt are chosen with seed 3, on 200 problems split off the training
    set; then come seeds 0, 1 and 2. RATES lists what is tried: --seeds 3 --lr 1e-4 2e-4 5e-4
-2. The test set is asked once per final model (--final), in all the ways of measuring.py.
+2. The test set is asked once per final model (--final), in all the ways of gsm8k_measurements.py.
 3. Differences have a paired standard error over the problems; the seeds' range stands beside it.
 4. A cost is the processor's time in all threads, without the measurements. A teacher's counts.
 5. Every arm that was run is in the table.
@@ -80,26 +80,40 @@ from rfs.run.options import configure, resolved
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))
 import gsm8k_questions as questions  # noqa: E402
-from costs import cost, forget_weights, run, run_for, saved  # noqa: E402
-from gsm8k_lessons import check_teacher, collect, spent, write_lessons  # noqa: E402
+from costs import delete_weights, final_model, processor_seconds, train_for_seconds, train_to_end  # noqa: E402
+from gsm8k_lessons import check_teacher, collect_chunks, seconds_spent, write_lessons  # noqa: E402
+from gsm8k_measurements import (  # noqa: E402
+    TRANSFER,
+    MeasuredModel,
+    check_test_sets,
+    load_or_compute,
+    store_answers_to_read,
+    store_correct_counts,
+)
 from gsm8k_picture import draw  # noqa: E402
-from gsm8k_questions import LONGEST, TRAINED_WITH, opened, prompt_in, spelled, split  # noqa: E402
-from gsm8k_styles import STYLES, styles  # noqa: E402
-from gsm8k_table import prompt_table, table  # noqa: E402
-from measuring import TRANSFER, Measured, check_sets, keep_answers, keep_problems, kept  # noqa: E402
+from gsm8k_questions import (  # noqa: E402
+    MAX_NEW_TOKENS,
+    TRAINED_WITH,
+    as_file_name,
+    load_model,
+    prompt_in,
+    split,
+)
+from gsm8k_styles import STYLE_COLUMNS, measure_styles  # noqa: E402
+from gsm8k_table import arms_table, prompt_table  # noqa: E402
 
-# How grpo is changed.
-CHANGES: dict[str, dict[str, Any]] = {
+# What each of these arms changes in grpo.
+GRPO_CHANGES: dict[str, dict[str, Any]] = {
     "grpo": {},
     "grpo-falling": {"lr_schedule": "linear"},
     "dr-grpo": {"recipe": "dr_grpo"},
     "grpo-kl": {"kl": "k3", "kl_coef": 0.04},  # as in DeepSeekMath (2024)
-    "grpo-qwen": {},  # see PROMPT_OF
+    "grpo-qwen": {},  # see OTHER_PROMPTS
     "format": {"reward": f"{HERE}:any_box"},
     "half-trained": {"train_rollouts": 4},
     "int8-rollouts": {"sampling_weights": "int8"},
 }
-# Of LoRA, for each arm: the first is used unless --lr names others; all are tried with seed 3.
+# Learning rates of LoRA: an arm uses its first unless --lr names others; seed 3 tries all.
 RATES = {
     "grpo": (1e-4, 5e-5, 2e-4),
     "grpo-falling": (1e-4, 2e-4),
@@ -116,10 +130,11 @@ RATES = {
     "on-policy": (1e-4, 5e-5, 2e-4),
 }
 ARMS = ("base", *RATES)
-PROMPT_OF = {"grpo-qwen": questions.QWENS}  # of an arm, if it is another than TRAINED_WITH
-CROSSED = ", asked with Qwen's prompt"  # which the other arms never train with
-TAUGHT = ("distilled", "distilled-grpo", "on-policy")
-SAMPLING = (*CHANGES, "distilled-grpo", "on-policy")  # their last run learns from rollouts
+OTHER_PROMPTS = {"grpo-qwen": questions.QWEN_PROMPT}  # of arms that do not use TRAINED_WITH
+ASKED_WITH_QWEN_PROMPT = ", asked with Qwen's prompt"  # which the other arms never train with
+TEACHER_ARMS = ("distilled", "distilled-grpo", "on-policy")
+# Their last run learns from rollouts.
+ROLLOUT_ARMS = (*GRPO_CHANGES, "distilled-grpo", "on-policy")
 ROUNDS = 3  # of own-answers: sample, learn, and sample with what was learned
 SAMPLING_SHARE = 0.5  # of a budget: the time to sample what is then learned in the rest
 COLUMNS = f"""
@@ -133,7 +148,7 @@ COLUMNS = f"""
 """.split()
 
 # Columns of the curves, and what a run's metrics call them.
-CURVE = {
+CURVE_COLUMNS = {
     "step": "step",
     "reward": "env/all/reward/total",
     "tokens": "env/all/ac_tokens_per_turn",
@@ -202,7 +217,7 @@ def test_problems() -> Iterator[dict]:
 
 def worked() -> Iterator[dict]:
     """What the arm solutions learns."""
-    return questions.worked()
+    return questions.worked_solutions()
 
 
 # ------------------------------------------------------------------------------------ the arms
@@ -215,22 +230,24 @@ def main(options: Options) -> None:
         print(estimate(options))
         return
     arms = () if options.table else options.arms
-    if set(arms) & set(TAUGHT):  # before the first of them has trained for hours
-        check_teacher(options.model, options.teacher, TAUGHT)
+    if set(arms) & set(TEACHER_ARMS):  # before the first of them has trained for hours
+        check_teacher(options.model, options.teacher, TEACHER_ARMS)
     if arms and options.final:
-        check_sets()
+        check_test_sets()
     for arm in arms:
         if arm == "base":
             for name in questions.PROMPTS:
-                base(options, name)
+                measure_base(options, name)
             continue
         for seed in options.seeds:
             for lr in options.lr or RATES[arm][:1]:
-                trained(Trial(options, arm, seed, lr))
-    rows, of_problems = read_table(options.out), read_table(beside(options, "problems.csv"))
-    if curves := read_table(beside(options, "curves.csv")):
+                train_and_measure(Trial(options, arm, seed, lr))
+    rows, problem_rows = (
+        read_table(path) for path in (options.out, beside_table(options, "problems.csv"))
+    )
+    if curves := read_table(beside_table(options, "curves.csv")):
         draw(curves, options.out.with_suffix(".png"))
-    print(f"{prompt_table(rows)}\n\n{table(rows, of_problems)}")
+    print(f"{prompt_table(rows)}\n\n{arms_table(rows, problem_rows)}")
 
 
 @dataclass(frozen=True)
@@ -243,99 +260,94 @@ class Trial:
     lr: float
 
     @property
-    def asked(self) -> str:
+    def prompt_name(self) -> str:
         """The name of the prompt that it trains with."""
-        return PROMPT_OF.get(self.arm, TRAINED_WITH)
+        return OTHER_PROMPTS.get(self.arm, TRAINED_WITH)
 
     @property
     def folder(self) -> Path:
-        return folder_of(self.options) / f"{self.arm}-{self.seed}-{self.lr:g}"
+        return model_folder(self.options) / f"{self.arm}-{self.seed}-{self.lr:g}"
 
 
-def student(options: Options) -> str:
+def student_name(options: Options) -> str:
     """The model's name in tables and folders."""
     return options.model if is_name(options.model) else Path(options.model).stem
 
 
-def folder_of(options: Options) -> Path:
-    return options.folder / student(options)
+def model_folder(options: Options) -> Path:
+    return options.folder / student_name(options)
 
 
-def beside(options: Options, name: str) -> Path:
+def beside_table(options: Options, name: str) -> Path:
     """A file beside the table."""
     return options.out.with_name(f"{options.out.stem}_{name}")
 
 
-def base(options: Options, name: str) -> None:
+def measure_base(options: Options, prompt_name: str) -> None:
     """The untrained model under one prompt. The test set gets greedy decoding from all prompts, and
     the rest of what is measured from the one that is trained with."""
-    folder = folder_of(options) / "base" / spelled(name)
+    folder = model_folder(options) / "base" / as_file_name(prompt_name)
     # (model, arm, seed, learning rate) is a row's name.
-    this = named(options, f"base, {name}", "", "")
-    report(options, this, name, folder, lambda: options.model, {}, name == TRAINED_WITH)
+    key = row_key(options, f"base, {prompt_name}", "", "")
+    beyond_greedy = prompt_name == TRAINED_WITH
+    measure_and_store(options, key, prompt_name, folder, lambda: options.model, {}, beyond_greedy)
 
 
-def trained(trial: Trial) -> None:
-    """Trains, and measures what came of it."""
+def train_and_measure(trial: Trial) -> None:
+    """Trains the arm, then measures its final model."""
     options, folder = trial.options, trial.folder
-    prompt = prompt_in(folder, trial.asked)
-    row = kept(folder / "row.json", partial(train, trial, prompt))
+    prompt = prompt_in(folder, trial.prompt_name)
+    row = load_or_compute(folder / "row.json", partial(train, trial, prompt))
     refuse_other_options(trial, row.pop("options", {}))  # none in a row of an earlier version
-    for earlier in folder.glob("*/run"):  # what the last run began with
-        forget_weights(earlier)
-    this = named(options, trial.arm, str(trial.seed), f"{trial.lr:g}")
-    if trial.arm in SAMPLING:
-        replace_rows(beside(options, "curves.csv"), this, curve_of(folder / "run"))
-    report(options, this, trial.asked, folder, lambda: saved(folder), row, True)
-    if trial.asked != questions.QWENS:  # does what it learned carry over?
-        this |= {"arm": trial.arm + CROSSED}
-        report(
-            options,
-            this,
-            questions.QWENS,
-            folder / questions.QWENS,
-            lambda: saved(folder),
-            {},
-            False,
-        )
+    for run in folder.glob("*/run"):  # earlier runs, from which the last one started
+        delete_weights(run)
+    key = row_key(options, trial.arm, str(trial.seed), f"{trial.lr:g}")
+    if trial.arm in ROLLOUT_ARMS:
+        replace_rows(beside_table(options, "curves.csv"), key, training_curve(folder / "run"))
+    find_model = partial(final_model, folder)
+    measure_and_store(options, key, trial.prompt_name, folder, find_model, row, True)
+    if trial.prompt_name != questions.QWEN_PROMPT:  # does what it learned carry over?
+        key |= {"arm": trial.arm + ASKED_WITH_QWEN_PROMPT}
+        qwen_folder = folder / questions.QWEN_PROMPT
+        measure_and_store(options, key, questions.QWEN_PROMPT, qwen_folder, find_model, {}, False)
 
 
 def train(trial: Trial, prompt: str) -> dict[str, Any]:
-    """What it cost, how much it learned from, and the options that decided this."""
-    return TRAIN[trial.arm](trial, prompt) | {"options": deciding(trial)}
+    """Returns the cost, the number of lessons, and the options that the arm depends on."""
+    return TRAIN[trial.arm](trial, prompt) | {"options": deciding_options(trial)}
 
 
-def deciding(trial: Trial) -> dict[str, Any]:
-    """The options that the arm depends on. A budget that is GRPO's time is no option."""
-    names = ["problems_per_step"] if trial.arm in SAMPLING else []
-    if trial.arm in CHANGES:
+def deciding_options(trial: Trial) -> dict[str, Any]:
+    """The options that the arm depends on. A budget taken from GRPO's time is not one."""
+    names = ["problems_per_step"] if trial.arm in ROLLOUT_ARMS else []
+    if trial.arm in GRPO_CHANGES:
         names += ["steps"]
     else:
         names += ["budget"] if trial.arm == "on-policy" else ["budget", "solutions_per_step"]
-    if trial.arm in TAUGHT:
+    if trial.arm in TEACHER_ARMS:
         names += ["teacher"]
     values = {name: getattr(trial.options, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def refuse_other_options(trial: Trial, before: dict[str, Any]) -> None:
-    """A finished arm is not repeated, so it must be the one that is asked for."""
-    for name, value in deciding(trial).items():
-        if before.get(name, value) != value:
+def refuse_other_options(trial: Trial, stored: dict[str, Any]) -> None:
+    """A finished arm is not repeated, so it must have been made with the same options."""
+    for name, value in deciding_options(trial).items():
+        if stored.get(name, value) != value:
             raise UserError(
-                f"{trial.folder} was made with {flag(name)} {before[name]}, not {value}; choose "
+                f"{trial.folder} was made with {flag(name)} {stored[name]}, not {value}; choose "
                 "another --folder"
             )
 
 
-def curve_of(run: Path) -> list[dict[str, str]]:
-    """A row for each step of a run: what CURVE and STYLES name, as far as the step has it."""
+def training_curve(run: Path) -> list[dict[str, str]]:
+    """A row for each step of a run: CURVE_COLUMNS and STYLE_COLUMNS, empty where not measured."""
     rows = read_lines(run / "metrics.jsonl")
     steps = [
-        {name: row.get(key) for name, key in CURVE.items()}
-        | {"processor_seconds": cost([row])}
-        | dict.fromkeys(STYLES)
-        | styles(run, row["step"])
+        {name: row.get(key) for name, key in CURVE_COLUMNS.items()}
+        | {"processor_seconds": processor_seconds([row])}
+        | dict.fromkeys(STYLE_COLUMNS)
+        | measure_styles(run, row["step"])
         for row in rows
     ]
     return [
@@ -344,56 +356,56 @@ def curve_of(run: Path) -> list[dict[str, str]]:
     ]
 
 
-def named(options: Options, arm: str, seed: str, lr: str) -> dict[str, str]:
-    return {"model": student(options), "arm": arm, "seed": seed, "lr": lr}
+def row_key(options: Options, arm: str, seed: str, lr: str) -> dict[str, str]:
+    return {"model": student_name(options), "arm": arm, "seed": seed, "lr": lr}
 
 
-def report(
+def measure_and_store(
     options: Options,
-    this: dict[str, str],
-    name: str,
+    key: dict[str, str],
+    prompt_name: str,
     folder: Path,
-    model: Callable[[], str],
-    row: dict[str, float],
-    whole: bool,
+    find_model: Callable[[], str],
+    metrics: dict[str, float],
+    beyond_greedy: bool,
 ) -> None:
-    """Measures what has not been measured with the prompt of that name, and writes the row after
-    each part. The model is only looked for and opened for it."""
-    prompt, longest = prompt_in(folder, name), questions.longest(name)
+    """Measures the parts that are still missing with this prompt, and writes the row after each.
+    The model is loaded only if a part is missing."""
+    prompt, limit = prompt_in(folder, prompt_name), questions.max_new_tokens(prompt_name)
 
-    def measured() -> Measured:
-        return Measured(opened(model(), name), prompt, folder, longest)
+    def load() -> MeasuredModel:
+        return MeasuredModel(load_model(find_model(), prompt_name), prompt, folder, limit)
 
     parts: dict[str, Callable[[], dict[str, float]]] = {
-        "held_back": lambda: measured().held_back(split()[1]),
-        "test": lambda: measured().on_test_set(),
-        "beyond": lambda: measured().beyond(),
+        "held_back": lambda: load().measure_held_out(split()[1]),
+        "test": lambda: load().measure_test_set(),
+        "beyond": lambda: load().measure_beyond_greedy(),
     }
-    asked = ["held_back"]
+    wanted_parts = ["held_back"]
     if options.final:
-        asked += ["test", "beyond"] if whole else ["test"]
+        wanted_parts += ["test", "beyond"] if beyond_greedy else ["test"]
     for part, measure in parts.items():
-        if part not in asked and not (folder / f"{part}.json").exists():
+        if part not in wanted_parts and not (folder / f"{part}.json").exists():
             continue  # once measured, it stays in the table
-        row |= kept(folder / f"{part}.json", measure)
-        shown = {column: f"{row[column]:.5g}" if column in row else "" for column in COLUMNS}
-        replace_rows(options.out, this, [shown])
-        keep_problems(beside(options, "problems.csv"), this, folder)
+        metrics |= load_or_compute(folder / f"{part}.json", measure)
+        shown = {name: f"{metrics[name]:.5g}" if name in metrics else "" for name in COLUMNS}
+        replace_rows(options.out, key, [shown])
+        store_correct_counts(beside_table(options, "problems.csv"), key, folder)
         if part != "held_back":
-            its_name = ", ".join(filter(None, this.values()))
-            keep_answers(beside(options, "answers.json"), its_name, folder)
-    print(*this.values(), {name: value for name, value in shown.items() if value}, flush=True)
+            model_title = ", ".join(filter(None, key.values()))
+            store_answers_to_read(beside_table(options, "answers.json"), model_title, folder)
+    print(*key.values(), {name: value for name, value in shown.items() if value}, flush=True)
 
 
 # -------------------------------------------------------------------------------------- runs
 
 
-def practice(trial: Trial, prompt: str, **changes: Any) -> dict[str, Any]:
+def grpo_settings(trial: Trial, prompt: str, **changes: Any) -> dict[str, Any]:
     """The settings of grpo: the student's own answers to training problems."""
-    options = trial.options
+    options, limit = trial.options, questions.max_new_tokens(trial.prompt_name)
     return dict(
         recipe="grpo", model=options.model, problems=f"{HERE}:problems", prompt=prompt,
-        stop=questions.stop_of(trial.asked), max_new_tokens=questions.longest(trial.asked),
+        stop=questions.stop_option(trial.prompt_name), max_new_tokens=limit,
         problems_per_step=options.problems_per_step,
         rollouts=8, steps=options.steps, seed=trial.seed, lora_rank=8, lr=trial.lr,
         preflight=False, eval_every=options.eval_every, eval_limit=questions.HELD_BACK,
@@ -401,101 +413,105 @@ def practice(trial: Trial, prompt: str, **changes: Any) -> dict[str, Any]:
     ) | changes  # fmt: skip
 
 
-def lessons(trial: Trial, prompt: str, file: str, **changes: Any) -> dict[str, Any]:
+def sft_settings(trial: Trial, prompt: str, file: str, **changes: Any) -> dict[str, Any]:
     """The settings of a run that learns the solutions in a file."""
     options = trial.options
     return dict(
         recipe="sft", model=options.model, problems=file, prompt=prompt, stop="\\n",
-        max_new_tokens=LONGEST, problems_per_step=options.solutions_per_step, seed=trial.seed,
-        lora_rank=8, lr=trial.lr, lr_schedule="linear", warmup_steps=5, preflight=False,
-        micro_batch_tokens=options.micro_batch_tokens, rolling_every=10,
+        max_new_tokens=MAX_NEW_TOKENS, problems_per_step=options.solutions_per_step,
+        seed=trial.seed, lora_rank=8, lr=trial.lr, lr_schedule="linear", warmup_steps=5,
+        preflight=False, micro_batch_tokens=options.micro_batch_tokens, rolling_every=10,
     ) | changes  # fmt: skip
 
 
-def budget(trial: Trial) -> float:
+def rival_budget(trial: Trial) -> float:
     options = trial.options
     if options.budget is not None:
         return options.budget
-    this = {"model": student(options), "arm": "grpo", "seed": str(trial.seed)}
-    found = [
-        float(row["seconds"]) for row in read_table(options.out) if this.items() <= row.items()
+    grpo_run = {"model": student_name(options), "arm": "grpo", "seed": str(trial.seed)}
+    seconds = [
+        float(row["seconds"]) for row in read_table(options.out) if grpo_run.items() <= row.items()
     ]
-    if not found:
+    if not seconds:
         raise UserError(
             f"{trial.arm} takes as long as grpo: run that first, with --arms grpo --seeds "
             f"{trial.seed}, or give the processor-seconds, --budget N"
         )
-    return mean(found)  # where several learning rates were tried
+    return mean(seconds)  # where several learning rates were tried
 
 
 # ------------------------------------------------------------------------ how each arm trains
 
 
 def train_grpo(trial: Trial, prompt: str) -> dict[str, float]:
-    return run(practice(trial, prompt, **CHANGES[trial.arm]), trial.folder / "run")
+    settings = grpo_settings(trial, prompt, **GRPO_CHANGES[trial.arm])
+    return train_to_end(settings, trial.folder / "run")
 
 
 def train_solutions(trial: Trial, prompt: str) -> dict[str, float]:
-    settings = lessons(trial, prompt, f"{HERE}:worked")
-    return run_for(budget(trial), settings, trial.folder / "run")
+    settings = sft_settings(trial, prompt, f"{HERE}:worked")
+    return train_for_seconds(rival_budget(trial), settings, trial.folder / "run")
 
 
 def train_own_answers(trial: Trial, prompt: str) -> dict[str, float]:
     """Expert iteration: sample, learn all correct answers so far, sample with what was learned."""
     options, folder, chunks, total = trial.options, trial.folder, [], 0.0
-    share, model = budget(trial) / ROUNDS, options.model
+    round_budget, model = rival_budget(trial) / ROUNDS, options.model
     for number in range(1, ROUNDS + 1):
-        part = folder if number == ROUNDS else folder / f"round-{number}"
-        new = collect(
-            partial(opened, model), prompt, part / "answers.jsonl", SAMPLING_SHARE * share,
-            f"{trial.seed} round {number}",
+        round_folder = folder if number == ROUNDS else folder / f"round-{number}"
+        new_chunks = collect_chunks(
+            partial(load_model, model), prompt, round_folder / "answers.jsonl",
+            SAMPLING_SHARE * round_budget, f"{trial.seed} round {number}",
         )  # fmt: skip
-        chunks += new
-        row = write_lessons(part / "lessons.jsonl", chunks, student(options))
-        settings = lessons(trial, prompt, str(part / "lessons.jsonl"), model=model)
-        row |= run_for(share - spent(new), settings, part / "run")
-        total += spent(new) + row["seconds"]
-        model = saved(part)
+        chunks += new_chunks
+        row = write_lessons(round_folder / "lessons.jsonl", chunks, student_name(options))
+        settings = sft_settings(trial, prompt, str(round_folder / "lessons.jsonl"), model=model)
+        sampling = seconds_spent(new_chunks)
+        row |= train_for_seconds(round_budget - sampling, settings, round_folder / "run")
+        total += sampling + row["seconds"]
+        model = final_model(round_folder)
     return row | {"seconds": total}
 
 
 def train_distilled(trial: Trial, prompt: str) -> dict[str, float]:
-    return distilled(trial, prompt, trial.folder, budget(trial))
+    return distill_for_seconds(trial, prompt, trial.folder, rival_budget(trial))
 
 
-def distilled(trial: Trial, prompt: str, folder: Path, seconds: float) -> dict[str, float]:
+def distill_for_seconds(trial: Trial, prompt: str, folder: Path, seconds: float) -> dict:
     """The teacher samples, and the student learns what is correct."""
     teacher = trial.options.teacher
-    chunks = collect(
-        partial(opened, teacher), prompt, folder / "answers.jsonl", SAMPLING_SHARE * seconds,
+    chunks = collect_chunks(
+        partial(load_model, teacher), prompt, folder / "answers.jsonl", SAMPLING_SHARE * seconds,
         str(trial.seed),
     )  # fmt: skip
     row = write_lessons(folder / "lessons.jsonl", chunks, teacher)
-    settings = lessons(trial, prompt, str(folder / "lessons.jsonl"))
-    row |= run_for(seconds - spent(chunks), settings, folder / "run")
-    return row | {"seconds": row["seconds"] + spent(chunks)}
+    settings = sft_settings(trial, prompt, str(folder / "lessons.jsonl"))
+    row |= train_for_seconds(seconds - seconds_spent(chunks), settings, folder / "run")
+    return row | {"seconds": row["seconds"] + seconds_spent(chunks)}
 
 
 def train_distilled_grpo(trial: Trial, prompt: str) -> dict[str, float]:
     """The learning rate is that of grpo; that of distilled is its usual one."""
-    seconds, first = budget(trial), trial.folder / "distilled"
-    before = Trial(trial.options, "distilled", trial.seed, RATES["distilled"][0])
-    row = kept(first / "row.json", partial(distilled, before, prompt, first, seconds / 2))
-    left = seconds - row["seconds"]
-    row |= run_for(left, practice(trial, prompt, model=saved(first)), trial.folder / "run")
-    return row | {"seconds": seconds - left + row["seconds"]}
+    seconds, first_folder = rival_budget(trial), trial.folder / "distilled"
+    distilling = Trial(trial.options, "distilled", trial.seed, RATES["distilled"][0])
+    distill = partial(distill_for_seconds, distilling, prompt, first_folder, seconds / 2)
+    row = load_or_compute(first_folder / "row.json", distill)
+    seconds_left = seconds - row["seconds"]
+    settings = grpo_settings(trial, prompt, model=final_model(first_folder))
+    row |= train_for_seconds(seconds_left, settings, trial.folder / "run")
+    return row | {"seconds": seconds - seconds_left + row["seconds"]}
 
 
 def train_on_policy(trial: Trial, prompt: str) -> dict[str, float]:
     """Each token is judged, so fewer answers to a problem suffice than where only its end is."""
-    settings = practice(
+    settings = grpo_settings(
         trial, prompt, recipe="distill", kl_reference=trial.options.teacher, rollouts=4
     )
-    return run_for(budget(trial), settings, trial.folder / "run")
+    return train_for_seconds(rival_budget(trial), settings, trial.folder / "run")
 
 
 TRAIN: dict[str, Callable[[Trial, str], dict[str, float]]] = {
-    **dict.fromkeys(CHANGES, train_grpo),
+    **dict.fromkeys(GRPO_CHANGES, train_grpo),
     "own-answers": train_own_answers,
     "solutions": train_solutions,
     "distilled": train_distilled,
@@ -505,42 +521,43 @@ TRAIN: dict[str, Callable[[Trial, str], dict[str, float]]] = {
 
 # ------------------------------------------------------------------------------ how long it takes
 
-TRIED = 4  # problems, with eight answers each
-# Answers of a final model: see measuring.py; and once more with Qwen's own prompt.
-SETS_OF_TEST = 2 * 1319 + 16 * 200 + 500 + 200 + 1319
+ESTIMATE_PROBLEMS = 4  # problems, with eight answers each
+# As in gsm8k_measurements.py; and the test set once more with Qwen's own prompt.
+ANSWERS_PER_FINAL_MODEL = 2 * 1319 + 16 * 200 + 500 + 200 + 1319
 
 
 def estimate(options: Options) -> str:
     """From the answers to four problems, and one training pass over all of them."""
     trial = Trial(options, "grpo", 0, RATES["grpo"][0])
-    prompt = prompt_in(folder_of(options) / "smoke", TRAINED_WITH)
-    settings = practice(trial, prompt, problems_per_step=TRIED)
+    prompt = prompt_in(model_folder(options) / "smoke", TRAINED_WITH)
+    settings = grpo_settings(trial, prompt, problems_per_step=ESTIMATE_PROBLEMS)
     config: RunConfig = resolved(configure(**settings))
     policy = Policy.load(options.model, config)
     policy.tokenizer.end_answers_at("\n")
-    shown = with_prompt(split()[2][:TRIED], prompt, policy.tokenizer)
-    started = time.perf_counter()
-    groups = policy.sample(shown, config)
-    sampled = time.perf_counter() - started
+    prompted = with_prompt(split()[2][:ESTIMATE_PROBLEMS], prompt, policy.tokenizer)
+    start = time.perf_counter()
+    groups = policy.sample(prompted, config)
+    sampling = time.perf_counter() - start
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     for rollout in rollouts:
         rollout.advantage = 1.0
     policy.forward_backward(rollouts, config, len(rollouts))
-    learned = time.perf_counter() - started - sampled
+    training = time.perf_counter() - start - sampling
     tokens = mean(len(rollout.response_ids) for rollout in rollouts)
-    hours = options.steps * options.problems_per_step / TRIED * (sampled + learned) / 3600
-    measuring = SETS_OF_TEST * sampled / len(rollouts) / 3600
+    repeats = options.steps * options.problems_per_step / ESTIMATE_PROBLEMS
+    run_hours = repeats * (sampling + training) / 3600
+    measuring_hours = ANSWERS_PER_FINAL_MODEL * sampling / len(rollouts) / 3600
     arms = len(options.arms) - ("base" in options.arms)
     runs = arms * len(options.seeds) * max(1, len(options.lr))
     return (
-        f"{len(rollouts)} answers of {tokens:.0f} tokens took {sampled:.0f} seconds to sample and "
-        f"{learned:.0f} to train on (the first time, which is the slowest).\n"
+        f"{len(rollouts)} answers of {tokens:.0f} tokens took {sampling:.0f} seconds to sample and "
+        f"{training:.0f} to train on (the first time, which is the slowest).\n"
         f"A run of grpo, {options.steps} steps of {options.problems_per_step} x 8 answers, takes "
-        f"at most {hours:.1f} hours here, less where groups are uniform and not trained on; each "
-        f"other arm takes about as long.\n"
-        f"Asking a final model the test set takes about {measuring:.1f} hours.\n"
-        f"The {runs} runs asked for take at most {runs * hours:.0f} hours, and "
-        f"{runs * measuring:.0f} more with --final."
+        f"at most {run_hours:.1f} hours here, less where groups are uniform and not trained on; "
+        f"each other arm takes about as long.\n"
+        f"Asking a final model the test set takes about {measuring_hours:.1f} hours.\n"
+        f"The {runs} runs asked for take at most {runs * run_hours:.0f} hours, and "
+        f"{runs * measuring_hours:.0f} more with --final."
     )
 
 

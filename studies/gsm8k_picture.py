@@ -1,4 +1,4 @@
-"""The picture of gsm8k.py: how the runs that sample have learned."""
+"""The picture of gsm8k.py: the curves of the runs that learn from rollouts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from statistics import fmean
 from rfs.report.forest import soften
 from rfs.report.palette import COLORS
 
-SMOOTHED = 5  # steps: sixteen problems are too few to see a trend from one step to the next
+WINDOW = 5  # steps: sixteen problems are too few to see a trend from one step to the next
 PANELS = {
     "reward": "reward of the rollouts, temperature 1",
     "entropy": "entropy of a token",
@@ -16,9 +16,9 @@ PANELS = {
 }
 
 
-def by_run(rows: Sequence[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
-    """The rows of each run, by what the legend calls it. Where an arm ran at several learning rates
-    with one seed, their names have these."""
+def group_by_run(rows: Sequence[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
+    """The rows of each run, by its name in the legend, which has the learning rate only where an
+    arm ran at several with one seed."""
     runs: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
         runs.setdefault((f"{row['arm']}, seed {row['seed']}", row["lr"]), []).append(row)
@@ -34,23 +34,23 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     200 problems that were held out."""
     import matplotlib.pyplot as plt
 
-    runs = by_run([row for row in rows if row["model"] == rows[0]["model"]])
+    runs = group_by_run([row for row in rows if row["model"] == rows[0]["model"]])
     figure, panels = plt.subplots(2, 2, figsize=(9, 6.4), layout="constrained")
     for panel, (name, title) in zip(panels.flat, PANELS.items(), strict=True):
         panel.set_prop_cycle(color=COLORS)
         soften(panel)
         for label, run in runs.items():
-            known = [row for row in run if row[name]]  # a step may have had nothing to learn from
-            values = [float(row[name]) for row in known]
-            steps = [1 + int(row["step"]) for row in known]
-            smooth = [fmean(values[max(0, i + 1 - SMOOTHED) : i + 1]) for i in range(len(values))]
+            measured = [row for row in run if row[name]]  # a step may have had no update
+            values = [float(row[name]) for row in measured]
+            steps = [1 + int(row["step"]) for row in measured]
+            smooth = [fmean(values[max(0, i + 1 - WINDOW) : i + 1]) for i in range(len(values))]
             (line,) = panel.plot(steps, smooth, label=label)
             panel.plot(steps, values, ".", color=line.get_color(), alpha=0.3, markersize=4)
             if name == "reward":
-                asked = [row for row in run if row["held_back"]]
-                after = [int(row["held_back_after"]) for row in asked]
-                shares = [float(row["held_back"]) for row in asked]
-                panel.plot(after, shares, "o--", color=line.get_color(), linewidth=1)
+                evaluated = [row for row in run if row["held_back"]]
+                after = [int(row["held_back_after"]) for row in evaluated]
+                accuracies = [float(row["held_back"]) for row in evaluated]
+                panel.plot(after, accuracies, "o--", color=line.get_color(), linewidth=1)
         panel.set(title=title, xlabel="step", ylim=(0, None))
     panels.flat[0].legend(fontsize=9)
     figure.savefig(path, dpi=110)

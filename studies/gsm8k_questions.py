@@ -1,4 +1,4 @@
-"""GSM8K as gsm8k.py asks it: which problems are for what, and the prompts."""
+"""How gsm8k.py uses GSM8K: which problems serve which purpose, and the prompts."""
 
 import random
 import re
@@ -11,20 +11,20 @@ from reasoning_from_scratch.problems import Problem
 from rfs import load_problems
 from rfs.own_policy import Policy
 
-SHOWN = 4  # the first training problems, solved, are in the prompt and in no measurement
-HELD_BACK = 200  # training problems that nothing is trained on: here the settings are chosen
-LONGEST = 200  # tokens of an answer in one line
-LONGEST_FREE = 320  # and of one that may be as it likes
-AFTER = "\n\n"  # what follows an example in the prompt, and so an answer that is learned
+EXAMPLES_IN_PROMPT = 4  # the first training problems, which no measurement uses
+HELD_BACK = 200  # training problems that nothing is trained on: they choose the settings
+MAX_NEW_TOKENS = 200  # of an answer in one line
+MAX_NEW_TOKENS_FREE = 320  # of an answer in any form
+EXAMPLE_END = "\n\n"  # ends each example in the prompt, and so each answer that is learned
 
 
 @cache
 def split() -> tuple[list[Problem], list[Problem], list[Problem]]:
     """GSM8K's training set as (shown in the prompt, held out, to train on)."""
-    every = load_problems("gsm8k")
-    shown, rest = every[:SHOWN], every[SHOWN:]
+    problems = load_problems("gsm8k")
+    examples, rest = problems[:EXAMPLES_IN_PROMPT], problems[EXAMPLES_IN_PROMPT:]
     random.Random("held back").shuffle(rest)
-    return shown, rest[:HELD_BACK], rest[HELD_BACK:]
+    return examples, rest[:HELD_BACK], rest[HELD_BACK:]
 
 
 def in_one_line(problem: Problem) -> str:
@@ -33,26 +33,26 @@ def in_one_line(problem: Problem) -> str:
     return f"{' '.join(words)} \\boxed{{{problem.answer}}}"
 
 
-def as_rows(some: Sequence[Problem]) -> Iterator[dict]:
-    for one in some:
-        yield {"problem": one.problem, "answer": one.answer, "solution": in_one_line(one)}
+def as_rows(problems: Sequence[Problem]) -> Iterator[dict]:
+    for p in problems:
+        yield {"problem": p.problem, "answer": p.answer, "solution": in_one_line(p)}
 
 
 def as_lesson(problem: Problem, answer: str) -> dict[str, str]:
-    """An answer to learn, as it would stand in the prompt: one line, then an empty one."""
-    return {"problem": problem.problem, "answer": problem.answer, "solution": answer + AFTER}
+    """An answer to learn, in the form of the prompt's examples: one line, then an empty one."""
+    return {"problem": problem.problem, "answer": problem.answer, "solution": answer + EXAMPLE_END}
 
 
-def worked() -> Iterator[dict]:
+def worked_solutions() -> Iterator[dict]:
     """The training problems with GSM8K's own solutions, to learn."""
-    for one in split()[2]:
-        yield as_lesson(one, in_one_line(one))
+    for problem in split()[2]:
+        yield as_lesson(problem, in_one_line(problem))
 
 
 def four_examples() -> str:
     """Four training problems, each solved in a line, before the question."""
-    solved = [f"Problem: {one.problem}\nSolution: {in_one_line(one)}" for one in split()[0]]
-    return AFTER.join([*solved, "Problem: {problem}\nSolution:"])
+    solved = [f"Problem: {p.problem}\nSolution: {in_one_line(p)}" for p in split()[0]]
+    return EXAMPLE_END.join([*solved, "Problem: {problem}\nSolution:"])
 
 
 PROMPTS: dict[str, Callable[[], str]] = {
@@ -71,34 +71,34 @@ PROMPTS: dict[str, Callable[[], str]] = {
     "four examples, no template": four_examples,
 }
 TRAINED_WITH = "four examples, no template"  # not the best: see gsm8k.csv
-QWENS = "qwen"  # the best so far
-IN_ONE_LINE = ("four examples", TRAINED_WITH)  # answers end with their line
+QWEN_PROMPT = "qwen"  # the best so far
+ONE_LINE_PROMPTS = ("four examples", TRAINED_WITH)  # answers end with their line
 
 
-def spelled(name: str) -> str:
-    """A name as part of a file's."""
+def as_file_name(name: str) -> str:
+    """The name without characters that a file's name should not have."""
     return re.sub(r"\W+", "_", name)
 
 
-def prompt_in(folder: Path, name: str) -> str:
-    """The prompt as a file, which is what --prompt takes."""
-    path = folder / f"{spelled(name)}.txt"
-    write_whole(path, PROMPTS[name]() + "\n")
-    return f"{'plain' if name.endswith('no template') else 'chat'}:{path}"
+def prompt_in(folder: Path, prompt_name: str) -> str:
+    """Writes the prompt into a file; returns it in the form that --prompt takes."""
+    path = folder / f"{as_file_name(prompt_name)}.txt"
+    write_whole(path, PROMPTS[prompt_name]() + "\n")
+    return f"{'plain' if prompt_name.endswith('no template') else 'chat'}:{path}"
 
 
-def opened(model: str, name: str = TRAINED_WITH) -> Policy:
-    """The model, whose answers end where that prompt's do."""
+def load_model(model: str, prompt_name: str = TRAINED_WITH) -> Policy:
+    """The model; after a one-line prompt its answers end with their line."""
     policy = Policy.load(model)
-    if name in IN_ONE_LINE:
+    if prompt_name in ONE_LINE_PROMPTS:
         policy.tokenizer.end_answers_at("\n")
     return policy
 
 
-def stop_of(name: str) -> str | None:
-    """What ends an answer, as --stop takes it."""
-    return "\\n" if name in IN_ONE_LINE else None
+def stop_option(prompt_name: str) -> str | None:
+    """The value of --stop for this prompt."""
+    return "\\n" if prompt_name in ONE_LINE_PROMPTS else None
 
 
-def longest(name: str) -> int:
-    return LONGEST if name in IN_ONE_LINE else LONGEST_FREE
+def max_new_tokens(prompt_name: str) -> int:
+    return MAX_NEW_TOKENS if prompt_name in ONE_LINE_PROMPTS else MAX_NEW_TOKENS_FREE

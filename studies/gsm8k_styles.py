@@ -1,7 +1,7 @@
-"""How a run's answers are written, in plain text or in LaTeX, and what each way earns.
+"""The style of a run's answers, plain text or LaTeX, and the reward of each style.
 
-Two runs that differ in nothing but the seed may end with another way of writing. LaTeX takes more
-tokens for the same step, so more of these answers reach the limit before they are done.
+Two runs that differ only in their seed may end with different styles. LaTeX takes more tokens for
+the same step, so more of these answers are cut off at the limit.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,14 @@ from statistics import fmean
 from reasoning_from_scratch.text import read_lines
 
 LATEX = ("\\(", "\\[", "\\times", "\\frac", "\\cdot", "\\text")
-WAYS = ("latex", "plain")
-FIGURES = ("reward", "tokens", "cut_off")
-COMPARED = ("rivals", "advantage", "push")
-STYLES = ("latex", *(f"{way}_{name}" for way in WAYS for name in FIGURES), *COMPARED)
+STYLES = ("latex", "plain")
+STYLE_METRICS = ("reward", "tokens", "cut_off")
+COMPARISON_METRICS = ("rivals", "advantage", "push")
+STYLE_COLUMNS = (
+    "latex",
+    *(f"{style}_{name}" for style in STYLES for name in STYLE_METRICS),
+    *COMPARISON_METRICS,
+)
 
 
 def in_latex(text: str) -> bool:
@@ -23,25 +27,25 @@ def in_latex(text: str) -> bool:
     return any(mark in steps for mark in LATEX)
 
 
-def styles(run: Path, step: int) -> dict[str, float]:
-    """Of a step's answers: the share in LaTeX, the figures of each way of writing that there is,
-    and how the two compare."""
+def measure_styles(run: Path, step: int) -> dict[str, float]:
+    """Of a step's answers: the share in LaTeX, the metrics of each style that occurs, and how the
+    two compare."""
     rows = read_lines(run / f"train_iteration_{step:06d}_rollout_summaries.jsonl")
-    ways: dict[str, list[dict]] = {way: [] for way in WAYS}
+    rows_by_style: dict[str, list[dict]] = {style: [] for style in STYLES}
     for row in rows:
-        ways[way_of(row)].append(row)
-    found = {"latex": len(ways["latex"]) / len(rows)}
-    for way, some in ways.items():
-        found |= {f"{way}_{name}": value for name, value in figures(some).items()}
-    return found | compared(rows)
+        rows_by_style[style_of(row)].append(row)
+    metrics = {"latex": len(rows_by_style["latex"]) / len(rows)}
+    for style, style_rows in rows_by_style.items():
+        metrics |= {f"{style}_{name}": value for name, value in mean_metrics(style_rows).items()}
+    return metrics | compare_styles(rows)
 
 
-def way_of(row: dict) -> str:
+def style_of(row: dict) -> str:
     return "latex" if in_latex(row["text"]) else "plain"
 
 
-def compared(rows: Sequence[dict]) -> dict[str, float]:
-    """Where one problem has answers in both ways, GRPO compares them. `rivals` counts the LaTeX
+def compare_styles(rows: Sequence[dict]) -> dict[str, float]:
+    """Where one problem has answers in both styles, GRPO compares them. `rivals` counts the LaTeX
     answers to such problems, and `advantage` is the mean of their advantages.
 
     The loss also divides each answer's advantage by its length, so that a long incorrect answer
@@ -51,32 +55,32 @@ def compared(rows: Sequence[dict]) -> dict[str, float]:
     groups: dict[int, list[dict]] = {}
     for row in rows:
         groups.setdefault(row["group_idx"], []).append(row)
-    usual = fmean(map(tokens, rows))
+    mean_tokens = fmean(map(answer_tokens, rows))
     advantages, pushes = [], []
     for group in groups.values():
-        ways = [way_of(row) for row in group]
-        if len(set(ways)) < len(WAYS):
+        styles = [style_of(row) for row in group]
+        if len(set(styles)) < len(STYLES):
             continue
-        weights = [row["advantage"] * usual / max(1, tokens(row)) for row in group]
-        latex = [place for place, way in enumerate(ways) if way == "latex"]
-        advantages += [group[place]["advantage"] for place in latex]
-        pushes += [weights[place] - fmean(weights) for place in latex]
+        weights = [row["advantage"] * mean_tokens / max(1, answer_tokens(row)) for row in group]
+        latex_indices = [i for i, style in enumerate(styles) if style == "latex"]
+        advantages += [group[i]["advantage"] for i in latex_indices]
+        pushes += [weights[i] - fmean(weights) for i in latex_indices]
     if not advantages:
         return {"rivals": 0}
     values = (len(advantages), fmean(advantages), fmean(pushes))
-    return dict(zip(COMPARED, values, strict=True))
+    return dict(zip(COMPARISON_METRICS, values, strict=True))
 
 
-def tokens(row: dict) -> int:
+def answer_tokens(row: dict) -> int:
     return row["steps"][0]["ac_len"]
 
 
-def figures(rows: Sequence[dict]) -> dict[str, float]:
+def mean_metrics(rows: Sequence[dict]) -> dict[str, float]:
     if not rows:
         return {}
     values = (
         fmean(row["total_reward"] for row in rows),
-        fmean(map(tokens, rows)),
+        fmean(map(answer_tokens, rows)),
         fmean(row["stop_reason"] != "stop" for row in rows),
     )
-    return dict(zip(FIGURES, values, strict=True))
+    return dict(zip(STYLE_METRICS, values, strict=True))

@@ -26,14 +26,14 @@ from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 from regime_findings import (
     Contrast,
-    choices,
-    chooses,
+    arms_by_choice,
     chosen_rates,
+    contrast_cells,
     findings,
-    numbers,
-    one_line_each,
+    findings_table,
+    is_choosing_seed,
+    one_line_table,
     stored_rows,
-    table,
 )
 from regime_pictures import GROUPS, all_effects, regime_picture
 from regime_runs import SettingsMarks, changes_of, config_of, current_rows
@@ -49,36 +49,37 @@ from rfs.run.start import TrainResult
 from rfs.run.study import run_to_end
 from rfs.tasks.problem_sets import load_problems
 
-STORED = Path(__file__).with_name("regimes.csv")
-OTHER = Path(__file__).with_name("regimes_other_base.csv")
-PASSES = Path(__file__).with_name("pass_over_training.csv")
-LONG = Path(__file__).with_name("long_runs.csv")
+STORED_FILE = Path(__file__).with_name("regimes.csv")
+OTHER_BASE_FILE = Path(__file__).with_name("regimes_other_base.csv")
+PASSES_FILE = Path(__file__).with_name("pass_over_training.csv")
+LONG_RUNS_FILE = Path(__file__).with_name("long_runs.csv")
 STEPS, SEED = 6, 2  # of a live run
-TRIED = {"model": "tiny-base", "problems": "tiny", "steps": 12, "max_new_tokens": 160}
-RIGHT = {metrics.RIGHT: "share of correct rollouts"}
+TRIAL_SETTINGS = {"model": "tiny-base", "problems": "tiny", "steps": 12, "max_new_tokens": 160}
+# Curves: a metric, and its label.
+CORRECT = {metrics.RIGHT: "share of correct rollouts"}
 TOKENS = {metrics.TOKENS: "tokens per answer"}
 ENTROPY = {metrics.ENTROPY: "entropy (nats per token)"}
-CLIPPED = {"optim/clip_frac": "share of clipped tokens", "optim/ratio_max": "largest ratio"}
+CLIP = {"optim/clip_frac": "share of clipped tokens", "optim/ratio_max": "largest ratio"}
 MIXED = {metrics.MIXED: "groups with a signal (share)"}
-PAID = {metrics.REWARD: "reward"}
-APART = {"optim/kl_sample_train_v2": "from sampler to trainer (KL)"}
+REWARD = {metrics.REWARD: "reward"}
+LAG = {"optim/kl_sample_train_v2": "from sampler to trainer (KL)"}
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveRuns:
     """Two arms side by side, and the curves that tell them apart."""
 
     arms: tuple[str, str]
     curves: Mapping[str, str]
 
 
-LIVE = {
-    "epochs": Live(("4 passes, clip", "4 passes, no clip"), CLIPPED | RIGHT | ENTROPY),
-    "lag": Live(("lag 0", "lag 8"), APART | RIGHT),
-    "format": Live(("correct", "correct and format"), PAID | RIGHT | TOKENS | MIXED),
+LIVE_RUNS = {
+    "epochs": LiveRuns(("4 passes, clip", "4 passes, no clip"), CLIP | CORRECT | ENTROPY),
+    "lag": LiveRuns(("lag 0", "lag 8"), LAG | CORRECT),
+    "format": LiveRuns(("correct", "correct and format"), REWARD | CORRECT | TOKENS | MIXED),
 }
 # Regimes with several changes at a time: sections 7.6 and 8.5 show them.
-ELSEWHERE = ("recipes", "rivals")
+SHOWN_ELSEWHERE = ("recipes", "rivals")
 PAGES = (
     "epochs",
     "lag",
@@ -99,25 +100,25 @@ PAGES = (
 @cache
 def stored() -> tuple[dict, ...]:
     """The stored runs that belong to the current regimes and models."""
-    return tuple(current_rows(stored_rows(STORED), REGIMES, SettingsMarks()))
+    return tuple(current_rows(stored_rows(STORED_FILE), REGIMES, SettingsMarks()))
 
 
 def live(name: str, steps: int = STEPS) -> Figure:
     """Both arms for a few steps, each at its best learning rate."""
-    regime, shown = REGIMES[name], LIVE[name]
+    regime, shown = REGIMES[name], LIVE_RUNS[name]
     rates = chosen_rates(name, regime, stored())
-    runs = {arm: trained(name, arm, rates.get(arm, 1e-4), steps) for arm in shown.arms}
+    runs = {arm: train_arm(name, arm, rates.get(arm, 1e-4), steps) for arm in shown.arms}
     return joint_curves({arm: run.rows for arm, run in runs.items()}, shown.curves)
 
 
-def trained(name: str, arm: str, lr: float, steps: int) -> TrainResult:
+def train_arm(name: str, arm: str, lr: float, steps: int) -> TrainResult:
     changes = dict(changes_of(REGIMES[name], arm))
     if "reward" in changes:  # a file below the repository's root, wherever the notebook runs
-        changes["reward"] = str(STORED.parents[1] / changes["reward"])
-    return trained_and_gone(config_of(changes | {"steps": steps}, lr, SEED))
+        changes["reward"] = str(STORED_FILE.parents[1] / changes["reward"])
+    return train_without_folder(config_of(changes | {"steps": steps}, lr, SEED))
 
 
-def trained_and_gone(config: RunConfig) -> TrainResult:
+def train_without_folder(config: RunConfig) -> TrainResult:
     """Trains without keeping the run's folder of 30 MB: we need only the model and the metrics."""
     with TemporaryDirectory() as folder:
         return run_to_end(replaced(config, log_path=f"{folder}/run"))
@@ -125,17 +126,17 @@ def trained_and_gone(config: RunConfig) -> TrainResult:
 
 def page(name: str) -> Figure:
     """A table of a regime's stored runs, how learning rates were chosen, and a picture of them."""
-    found = findings({name: REGIMES[name]}, stored())
-    _about, _, *lines = table(found).splitlines()
-    display(Markdown("\n".join([*lines, "", *rates_told(name), "", *shared_runs(name)])))
-    return regime_picture(name, REGIMES[name], stored(), found)
+    contrasts = findings({name: REGIMES[name]}, stored())
+    _about, _, *lines = findings_table(contrasts).splitlines()
+    display(Markdown("\n".join([*lines, "", *rate_choice_lines(name), "", *shared_runs(name)])))
+    return regime_picture(name, REGIMES[name], stored(), contrasts)
 
 
-def rates_told(name: str) -> list[str]:
+def rate_choice_lines(name: str) -> list[str]:
     """A line for each choice of a learning rate: where it lies among those tried, and how many
     seeds chose it."""
-    told = choices(name, REGIMES[name], stored())
-    return [f"- {emphasized(arms)}: {choice}." for choice, arms in told.items()]
+    arms_of_choice = arms_by_choice(name, REGIMES[name], stored())
+    return [f"- {emphasized(arms)}: {choice}." for choice, arms in arms_of_choice.items()]
 
 
 def emphasized(arms: Sequence[str]) -> str:
@@ -144,25 +145,26 @@ def emphasized(arms: Sequence[str]) -> str:
 
 def rest() -> Markdown:
     """The regimes without a page, a line each."""
-    others = {name: regime for name, regime in REGIMES.items() if name not in PAGES + ELSEWHERE}
-    return Markdown(one_line_each(others, stored()))
+    shown = PAGES + SHOWN_ELSEWHERE
+    others = {name: regime for name, regime in REGIMES.items() if name not in shown}
+    return Markdown(one_line_table(others, stored()))
 
 
 def shared_runs(name: str) -> list[str]:
     """A sentence for each arm that shares most of its runs, and so its luck, with other pages."""
-    told, runs = [], runs_of_arms()
+    sentences, runs = [], runs_of_arms()
     for arm in REGIMES[name].arms:
-        mine = runs[name, arm]
+        own_runs = runs[name, arm]
         shared = {
-            page: len(mine & others)
+            page: len(own_runs & others)
             for (page, _), others in runs.items()
-            if page != name and len(mine & others) > len(mine) / 2
+            if page != name and len(own_runs & others) > len(own_runs) / 2
         }
         if shared:
-            all_or_most = "The" if min(shared.values()) == len(mine) else "Most of the"
+            all_or_most = "The" if min(shared.values()) == len(own_runs) else "Most of the"
             pages = ", ".join(f"`{page}`" for page in shared)
-            told.append(f"{all_or_most} runs of *{arm}* also belong to {pages}.")
-    return told
+            sentences.append(f"{all_or_most} runs of *{arm}* also belong to {pages}.")
+    return sentences
 
 
 def runs_of_arms() -> dict[tuple[str, str], set[tuple]]:
@@ -172,7 +174,7 @@ def runs_of_arms() -> dict[tuple[str, str], set[tuple]]:
             (row["lr"], row["seed"], row["tokens"], row["reward"], row["greedy test"])
             for row in stored()
             if (row["regime"], row["arm"], row["lr"]) == (name, arm, rate)
-            and not chooses(row["seed"])
+            and not is_choosing_seed(row["seed"])
         }
         for name, regime in REGIMES.items()
         for arm, rate in chosen_rates(name, regime, stored()).items()
@@ -183,33 +185,34 @@ def overview(*groups: str) -> Figure:
     """The deciding difference of each pair: the `large` ones, the `small` ones, those in `other
     units`, or by default all three. Whole recipes change several things at a time, so they are not
     included."""
-    single = {name: regime for name, regime in REGIMES.items() if name not in ELSEWHERE}
+    single = {name: regime for name, regime in REGIMES.items() if name not in SHOWN_ELSEWHERE}
     return all_effects(findings(single, stored()), groups or GROUPS)
 
 
 def other_base() -> Markdown:
     """The deciding differences of the regimes that were also run from another base model. Its
     weights are not shipped, so nothing checks that its rows are current."""
-    usual, other = (
-        {(of.regime, of.ours, of.theirs): of for of in findings(REGIMES, rows) if of.decides}
-        for rows in (stored(), stored_rows(OTHER))
+    from_tiny_base, from_other = (
+        {(one.regime, one.ours, one.theirs): one for one in findings(REGIMES, rows) if one.decides}
+        for rows in (stored(), stored_rows(OTHER_BASE_FILE))
     )
     lines = [["with", "against", "decided by", "from tiny-base", "from the other"]]
-    for pair, there in other.items():
-        lines.append([*pair[1:], there.outcome, sides(usual[pair]), sides(there)])
+    for pair, contrast in from_other.items():
+        sides = format_sides(from_tiny_base[pair]), format_sides(contrast)
+        lines.append([*pair[1:], contrast.outcome, *sides])
     return Markdown("\n".join(align_table(lines)))
 
 
-def sides(of: Contrast) -> str:
+def format_sides(contrast: Contrast) -> str:
     """As 0.053 and 0.860: -0.807 (0.012)."""
-    with_it, without, difference, error, _ = numbers(of)
+    with_it, without, difference, error, _ = contrast_cells(contrast)
     return f"{with_it} and {without}: {difference} ({error})"
 
 
 def solved() -> Figure:
     """A table and a picture of two runs: the quickstart's and, to the right of the line, the one on
     longer problems."""
-    with open(PASSES, newline="", encoding="utf-8") as file:
+    with open(PASSES_FILE, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     ks = [name for name in rows[0] if name.startswith("pass@")]
     panels: dict[str, dict[str, dict[int, list[float]]]] = {}
@@ -218,8 +221,8 @@ def solved() -> Figure:
     first = next(iter(ends))
     for row in rows:
         step = int(row["step"]) + (0 if row["run"] == first else ends[first])
-        line = table.setdefault((row["run"], step), [row["run"], str(step)])
-        line += (f"{100 * float(row[k]):.1f}" for k in ks)
+        cells = table.setdefault((row["run"], step), [row["run"], str(step)])
+        cells += (f"{100 * float(row[k]):.1f}" for k in ks)
         for k in ks:
             points = panels.setdefault(row["problems"], {}).setdefault(k, {})
             points.setdefault(step, []).append(float(row[k]))
@@ -230,8 +233,8 @@ def solved() -> Figure:
 
 def five_hundred_steps() -> Figure:
     """The long runs: how they end, how much each change helps, and their curves."""
-    rows = read_table(LONG)
-    display(Markdown(f"{long_runs.ends(rows)}\n\n{long_runs.differences(rows)}"))
+    rows = read_table(LONG_RUNS_FILE)
+    display(Markdown(f"{long_runs.end_table(rows)}\n\n{long_runs.difference_table(rows)}"))
     return long_run_curves(rows, long_runs.CURVES)
 
 
@@ -242,7 +245,7 @@ def tried(
     on_trial.reward = reward
     if reward:
         changes["reward"] = f"{__file__}:on_trial"
-    return trained_and_gone(config_of(TRIED | changes, lr, seed))
+    return train_without_folder(config_of(TRIAL_SETTINGS | changes, lr, seed))
 
 
 def on_trial(text: str, problem) -> float:

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ch07_pictures import long_run_curves
-from regime_runs import lengths
+from regime_runs import mean_lengths
 
 from reasoning_from_scratch.errors import UserError, check_names
 from reasoning_from_scratch.problems import Problem
@@ -36,26 +36,26 @@ from rfs.run.study import refuse_other_settings, run_to_end
 from rfs.tasks.problem_sets import load_problems
 
 HERE = Path(__file__).resolve()
-PLAIN = "no change"
+BASELINE = "no change"
 ARMS = {
-    PLAIN: {},
+    BASELINE: {},
     "clip-higher": {"clip_high": 1.28},
     "KL 0.05": {"kl": "k3", "kl_coef": 0.05},
     "no mean_and_range": {"advantage": "mean"},
     "no length": {"aggregate": "constant"},
 }
-UPDATES = 4  # per step: with one, every ratio is 1 and the clip does nothing
-LONGEST = 224  # tokens of an answer
-STEPS, EVERY = 500, 25
-ANSWERS, ASKED = 32, 100  # 32 answers to each of 100 held-out problems
+UPDATES_PER_STEP = 4  # with one, every ratio is 1 and the clip does nothing
+MAX_NEW_TOKENS = 224
+STEPS, STEPS_PER_ROW = 500, 25
+ANSWERS_PER_PROBLEM, PROBLEMS_PER_SET = 32, 100  # of the held-out sets
 SETS = {"short": "tiny-test", "long": "tiny-longer"}
-MEANS = {"right": RIGHT, "entropy": ENTROPY, "tokens": TOKENS, "mixed": MIXED}
-MEASURED = tuple(
+TRAINING_METRICS = {"right": RIGHT, "entropy": ENTROPY, "tokens": TOKENS, "mixed": MIXED}
+HELD_OUT_METRICS = tuple(
     f"{length} {name}"
     for length in SETS
     for name in ("pass@1", "pass@8", "pass@32", "right tokens", "wrong tokens")
 )
-ENDS = (
+END_METRICS = (
     "entropy",
     "short pass@1",
     "short pass@32",
@@ -95,8 +95,8 @@ def main(options: Options) -> None:
     if not options.picture_only:
         for seed in options.seeds:
             for arm in options.arms:
-                this = {"arm": arm, "lr": f"{options.lr:g}", "seed": str(seed)}
-                replace_rows(options.out, this, run(options, arm, seed))
+                key = {"arm": arm, "lr": f"{options.lr:g}", "seed": str(seed)}
+                replace_rows(options.out, key, train_and_measure(options, arm, seed))
     picture = options.out.with_suffix(".png")
     rows = [row for row in read_table(options.out) if float(row["lr"]) == options.lr]
     if not rows:
@@ -105,45 +105,49 @@ def main(options: Options) -> None:
     print(picture)
 
 
-def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
-    """Trains one run; yields a line per 25 steps."""
+def train_and_measure(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
+    """Trains one run; yields a row for each 25 steps."""
     name = f"{arm}-{options.lr:g}-{seed}".replace(" ", "_")
     config = configure(
         "grpo", model="tiny-base", problems=f"{HERE}:problems", steps=STEPS, lr=options.lr,
-        seed=seed, num_substeps=UPDATES, max_new_tokens=LONGEST, device="cpu", preflight=False,
-        num_groups_to_log=0, eval_every=0, save_every=STEPS // 2,
+        seed=seed, num_substeps=UPDATES_PER_STEP, max_new_tokens=MAX_NEW_TOKENS, device="cpu",
+        preflight=False, num_groups_to_log=0, eval_every=0, save_every=STEPS // 2,
         log_path=str(options.folder / name), **ARMS[arm],
     )  # fmt: skip
     refuse_other_settings(config, "--folder")
     result = run_to_end(config).finished()
-    for step in range(0, STEPS + 1, EVERY):
-        before = result.rows[max(0, step - EVERY) : max(1, step)]  # at 0: the first step itself
+    for step in range(0, STEPS + 1, STEPS_PER_ROW):
+        first = max(0, step - STEPS_PER_ROW)
+        rows = result.rows[first : max(1, step)]  # at step 0, those of the first step
         save = result.folder / "checkpoints" / f"{step:06d}"
-        known = {} if step % (STEPS // 2) else measured(str(save) if step else "tiny-base")
-        yield {"step": str(step)} | line(before, known)
+        held_out = {} if step % (STEPS // 2) else measure(str(save) if step else "tiny-base")
+        yield {"step": str(step)} | table_row(rows, held_out)
 
 
-def line(rows: Sequence[dict], known: dict[str, float]) -> dict[str, str]:
-    """Means over these steps, and the figures of held-out answers, if known."""
-    found = {
+def table_row(rows: Sequence[dict], held_out: dict[str, float]) -> dict[str, str]:
+    """The means over these steps, with the metrics of held-out answers, if measured."""
+    metrics = {
         name: fmean(row[key] for row in rows if row.get(key) is not None)
-        for name, key in MEANS.items()
+        for name, key in TRAINING_METRICS.items()
         if any(row.get(key) is not None for row in rows)
-    } | known
-    blank = dict.fromkeys((*MEANS, *MEASURED), "")
-    return blank | {name: f"{value:.4f}" for name, value in found.items()}
+    } | held_out
+    blank = dict.fromkeys((*TRAINING_METRICS, *HELD_OUT_METRICS), "")
+    return blank | {name: f"{value:.4f}" for name, value in metrics.items()}
 
 
-def ends(rows: Sequence[Mapping[str, str]]) -> str:
+def end_table(rows: Sequence[Mapping[str, str]]) -> str:
     """A table of how each arm's runs ended: the mean of its seeds, with their range in parentheses.
     The first line is how all of them started."""
 
-    def line(title: str, some: Sequence[Mapping[str, str]]) -> list[str]:
-        return [title, *(with_range([float(row[name]) for row in some], name) for name in ENDS)]
+    def line(title: str, arm_rows: Sequence[Mapping[str, str]]) -> list[str]:
+        return [
+            title,
+            *(with_range([float(row[name]) for row in arm_rows], name) for name in END_METRICS),
+        ]
 
     arms = dict.fromkeys(row["arm"] for row in rows)
     starts = [row for row in rows if row["step"] == "0" and row["arm"] == next(iter(arms))]
-    lines = [["", *ENDS], line("before", starts)]
+    lines = [["", *END_METRICS], line("before", starts)]
     for arm in arms:
         last = [row for row in rows if row["arm"] == arm and row["step"] == str(STEPS)]
         lines.append(line(arm, last))
@@ -152,33 +156,33 @@ def ends(rows: Sequence[Mapping[str, str]]) -> str:
 
 def with_range(values: Sequence[float], name: str) -> str:
     """Mean, lowest and highest: shares in percent."""
-    scale, digits = unit(name)
+    scale, digits = scale_and_digits(name)
     return mean_and_range([scale * value for value in values], digits)
 
 
-def unit(name: str) -> tuple[int, int]:
-    """The factor and the number of decimal places with which a figure is printed."""
+def scale_and_digits(name: str) -> tuple[int, int]:
+    """The factor and the number of decimal places with which a metric is printed."""
     return (100, 1) if "pass" in name else (1, 3) if name == "entropy" else (1, 1)
 
 
-def against(rows: Sequence[Mapping[str, str]], arm: str, name: str) -> Effect:
+def end_difference(rows: Sequence[Mapping[str, str]], arm: str, metric: str) -> Effect:
     """The difference between an arm and "no change" at the end, paired by seed."""
-    sides: dict[str, dict[int, float]] = {arm: {}, PLAIN: {}}
+    values: dict[str, dict[int, float]] = {arm: {}, BASELINE: {}}
     for row in rows:
-        if row["arm"] in sides and row["step"] == str(STEPS):
-            sides[row["arm"]][int(row["seed"])] = float(row[name])
-    return paired(sides[arm], sides[PLAIN])
+        if row["arm"] in values and row["step"] == str(STEPS):
+            values[row["arm"]][int(row["seed"])] = float(row[metric])
+    return paired(values[arm], values[BASELINE])
 
 
-def differences(rows: Sequence[Mapping[str, str]]) -> str:
+def difference_table(rows: Sequence[Mapping[str, str]]) -> str:
     """A table of each arm's difference from "no change", with the standard error; in bold where the
     95% interval excludes 0. With three seeds it reaches 4.3 standard errors to each side."""
-    lines = [["against no change", *ENDS]]
-    for arm in [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm != PLAIN]:
+    lines = [["against no change", *END_METRICS]]
+    for arm in [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm != BASELINE]:
         cells = []
-        for name in ENDS:
-            effect = against(rows, arm, name)
-            scale, digits = unit(name)
+        for name in END_METRICS:
+            effect = end_difference(rows, arm, name)
+            scale, digits = scale_and_digits(name)
             cell = f"{scale * effect.mean:+.{digits}f} ({scale * effect.error:.{digits}f})"
             cells.append(f"**{cell}**" if effect.is_significant else cell)
         lines.append([arm, *cells])
@@ -192,16 +196,17 @@ def problems() -> Iterable[Problem]:
 
 
 @cache
-def measured(name: str) -> dict[str, float]:
-    """A model's figures: 32 answers to each of 100 short and 100 long held-out problems."""
-    model, tokenizer = load_model_and_tokenizer(name, "cpu")
-    found: dict[str, float] = {}
-    for length, name in SETS.items():
-        asked = load_problems(name, limit=ASKED)
-        result = evaluate(model, tokenizer, asked, Sampling(LONGEST, rollouts=ANSWERS))
-        figures = {f"pass@{k}": result.pass_at[k] for k in (1, 8, 32)} | lengths(result)
-        found |= {f"{length} {what}": value for what, value in figures.items()}
-    return {name: found[name] for name in MEASURED if name in found}
+def measure(model_name: str) -> dict[str, float]:
+    """The metrics of 32 answers to each of 100 short and 100 long held-out problems."""
+    model, tokenizer = load_model_and_tokenizer(model_name, "cpu")
+    metrics: dict[str, float] = {}
+    sampling = Sampling(MAX_NEW_TOKENS, rollouts=ANSWERS_PER_PROBLEM)
+    for length, set_name in SETS.items():
+        problems = load_problems(set_name, limit=PROBLEMS_PER_SET)
+        result = evaluate(model, tokenizer, problems, sampling)
+        length_metrics = {f"pass@{k}": result.pass_at[k] for k in (1, 8, 32)} | mean_lengths(result)
+        metrics |= {f"{length} {metric}": value for metric, value in length_metrics.items()}
+    return {name: metrics[name] for name in HELD_OUT_METRICS if name in metrics}
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ from rfs.files.tables import read_table, replace_rows
 
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parent))
-from costs import run, saved  # noqa: E402
-from gsm8k_questions import PROMPTS, opened, prompt_in, spelled, stop_of  # noqa: E402
-from measuring import Measured, by_problem  # noqa: E402
+from costs import final_model, train_to_end  # noqa: E402
+from gsm8k_measurements import MeasuredModel, group_by_problem  # noqa: E402
+from gsm8k_questions import PROMPTS, as_file_name, load_model, prompt_in, stop_option  # noqa: E402
 
 TRAINED_LEVELS = ("Level 1", "Level 2", "Level 3")
 HELD_BACK = 200
@@ -71,81 +71,88 @@ class Options:
 def main(options: Options) -> None:
     """Measures the untrained model, trains, and measures again."""
     check_names("prompt", [options.prompt], PROMPTS)
-    name = spelled(f"{Path(options.model).name} {options.prompt}")
+    name = as_file_name(f"{Path(options.model).name} {options.prompt}")
     before = options.folder / name / "base"
-    measured(options, {"arm": "base", "seed": ""}, options.model, before, 0.0)
+    measure_by_level(options, {"arm": "base", "seed": ""}, options.model, before, 0.0)
     for seed in options.seeds:
         folder = options.folder / name / f"grpo-{seed}-{options.lr:g}"
-        seconds = trained(options, seed, folder)
-        measured(options, {"arm": "grpo", "seed": str(seed)}, saved(folder), folder, seconds)
+        seconds = train(options, seed, folder)
+        key = {"arm": "grpo", "seed": str(seed)}
+        measure_by_level(options, key, final_model(folder), folder, seconds)
     print(table(read_table(options.out)))
 
 
-def split(name: str) -> tuple[list[Problem], list[Problem]]:
+def split_training_problems(source: str) -> tuple[list[Problem], list[Problem]]:
     """The training problems of the easier levels as (held out, to train on)."""
-    easier = [one for one in load_problems(name) if one.level in TRAINED_LEVELS]
+    easier = [problem for problem in load_problems(source) if problem.level in TRAINED_LEVELS]
     random.Random("held back").shuffle(easier)
     return easier[:HELD_BACK], easier[HELD_BACK:]
 
 
-def trained(options: Options, seed: int, folder: Path) -> float:
-    """What the run cost in processor-seconds."""
+def train(options: Options, seed: int, folder: Path) -> float:
+    """Trains one run; returns its cost in processor-seconds."""
     files = {"held_back": folder.parent / "held_back.jsonl", "train": folder.parent / "train.jsonl"}
-    for path, some in zip(files.values(), split(options.problems), strict=True):
-        rows = [{"problem": p.problem, "answer": p.answer, "level": p.level} for p in some]
+    sets = split_training_problems(options.problems)
+    for path, problems in zip(files.values(), sets, strict=True):
+        rows = [{"problem": p.problem, "answer": p.answer, "level": p.level} for p in problems]
         write_whole(path, json_lines(rows))
     settings = dict(
         recipe="grpo", model=options.model, problems=str(files["train"]), steps=options.steps,
         seed=seed, prompt=prompt_in(folder.parent, options.prompt), lora_rank=8, lr=options.lr,
-        stop=stop_of(options.prompt), max_new_tokens=options.longest,
+        stop=stop_option(options.prompt), max_new_tokens=options.longest,
         problems_per_step=options.problems_per_step, rollouts=8, preflight=False, rolling_every=5,
         eval_every=25, eval_problems=[str(files["held_back"])], eval_limit=HELD_BACK,
         micro_batch_tokens=options.micro_batch_tokens,
     )  # fmt: skip
-    return run(settings, folder / "run")["seconds"]
+    return train_to_end(settings, folder / "run")["seconds"]
 
 
-def measured(
-    options: Options, this: dict[str, str], model: str, folder: Path, seconds: float
+def measure_by_level(
+    options: Options, key: dict[str, str], model: str, folder: Path, seconds: float
 ) -> None:
     """Answers the problems, and writes a row for each level."""
-    some = split(options.problems)[0] if options.held_back else load_problems("math-500")
-    asked = "held out" if options.held_back else "MATH-500"
-    this = {"model": Path(options.model).name, "prompt": options.prompt, "set": asked, **this}
-    this["lr"] = f"{options.lr:g}" if this["seed"] else ""
+    if options.held_back:
+        set_name, problems = "held out", split_training_problems(options.problems)[0]
+    else:
+        set_name, problems = "MATH-500", load_problems("math-500")
+    key = {"model": Path(options.model).name, "prompt": options.prompt, "set": set_name, **key}
+    key["lr"] = f"{options.lr:g}" if key["seed"] else ""
     prompt = prompt_in(folder.parent, options.prompt)
-    at = folder / spelled(asked)
-    policy = opened(model, options.prompt)
-    work = Measured(policy, prompt, at, options.longest)
-    once = work.answers("greedy", some, greedy(options.longest)).rows
-    four = Sampling(options.longest, rollouts=SAMPLES, seed=1)
-    sampled = by_problem(work.answers("sampled", some, four).rows)
-    levels = [one.level for one in some]
+    answers_folder = folder / as_file_name(set_name)
+    policy = load_model(model, options.prompt)
+    measured = MeasuredModel(policy, prompt, answers_folder, options.longest)
+    greedy_rows = measured.answers("greedy", problems, greedy(options.longest)).rows
+    sampling = Sampling(options.longest, rollouts=SAMPLES, seed=1)
+    sampled_groups = group_by_problem(measured.answers("sampled", problems, sampling).rows)
+    levels = [problem.level for problem in problems]
     rows = []
     for level in (*sorted(set(levels)), "all"):
-        places = [place for place, own in enumerate(levels) if level in (own, "all")]
-        first, groups = [once[i] for i in places], [sampled[i] for i in places]
+        indices = [i for i, other in enumerate(levels) if level in (other, "all")]
+        of_level = [greedy_rows[i] for i in indices]
+        groups = [sampled_groups[i] for i in indices]
         rows.append(
             {
                 "level": level,
-                "problems": str(len(places)),
-                "greedy": shown(row["correct"] for row in first),
-                "sampled": shown(row["correct"] for group in groups for row in group),
-                f"pass@{SAMPLES}": shown(any(r["correct"] for r in group) for group in groups),
-                "tokens": shown(row["tokens"] for row in first),
-                "cut_off": shown(not row["stopped"] for row in first),
+                "problems": str(len(indices)),
+                "greedy": format_mean(row["correct"] for row in of_level),
+                "sampled": format_mean(row["correct"] for group in groups for row in group),
+                f"pass@{SAMPLES}": format_mean(
+                    any(r["correct"] for r in group) for group in groups
+                ),
+                "tokens": format_mean(row["tokens"] for row in of_level),
+                "cut_off": format_mean(not row["stopped"] for row in of_level),
                 "seconds": f"{seconds:.0f}",
             }
         )
-    replace_rows(options.out, this, rows)
+    replace_rows(options.out, key, rows)
 
 
-def shown(numbers) -> str:
+def format_mean(numbers) -> str:
     return f"{mean(map(float, numbers)):.4g}"
 
 
 def table(rows: Sequence[dict[str, str]]) -> str:
-    """In Markdown."""
+    """The rows in Markdown."""
     names = list(rows[0])
     lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -37,7 +37,7 @@ from rfs.run.options import configure
 from rfs.run.study import run_to_end
 from rfs.tasks.problem_sets import load_problems
 
-PLAN = {
+SETTINGS = {
     "model": "tiny-base",
     "steps": 20,
     "lr": 3e-4,
@@ -49,9 +49,9 @@ PLAN = {
     "device": "cpu",
 }
 SEED = 2  # of the run shown first; rooms that take long have no other seed
-TWO = (SEED, 3)
-RATES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3)  # of the sweep
-LOOKS = {"repaired": 0, "sick": 1}  # blue for the good case, as everywhere in the chapter
+TWO_SEEDS = (SEED, 3)
+SWEEP_RATES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3)
+STYLES = {"repaired": 0, "sick": 1}  # blue for the good case, as everywhere in the chapter
 CURVES = {
     REWARD: "reward",
     "right": "share of correct rollouts",
@@ -61,16 +61,16 @@ CURVES = {
     "kl_policy_base": "KL from the reference, k1 (nats)",
     MIXED: "groups with a signal (share)",
 }
-ONE_CURVE = "reward (share of correct rollouts)"  # where the two are the same
+REWARD_IS_CORRECT = "reward (share of correct rollouts)"  # where the two are the same
 
 
 @dataclass(frozen=True)
 class Room:
     sick: dict  # what the run adds to PLAN; "edit" replaces a piece of the code
     repair: dict  # the one field that is fixed
-    answer: str  # what was wrong, and what it is after the repair
-    truth: str  # the letter of what happened
-    said: dict[str, str]  # for each letter: the reply to a reader who chose it
+    diagnosis: str  # what was wrong, and its value after the repair
+    correct_letter: str
+    replies: dict[str, str]  # for each letter, to a reader who chose it
     seeds: tuple[int, ...] = (SEED,)
 
 
@@ -99,10 +99,10 @@ ROOMS = {
     1: Room(
         sick={"max_new_tokens": 24},
         repair={"max_new_tokens": 160},
-        answer="It was the length limit: 24 tokens (--max-new-tokens). Repaired: 160 tokens.",
-        seeds=TWO,
-        truth="b",
-        said={
+        diagnosis="It was the length limit: 24 tokens (--max-new-tokens). Repaired: 160 tokens.",
+        seeds=TWO_SEEDS,
+        correct_letter="b",
+        replies={
             "a": "With too low a learning rate every curve would stay where it was. Here the "
             "length changes, so something is being learned.",
             "b": "Yes. A solution of two lines or more is cut off before its box, and its reward "
@@ -116,11 +116,11 @@ ROOMS = {
     2: Room(
         sick={"reward": f"{__file__}:brief_reward"},
         repair={"reward": None},
-        answer="It was the reward: 1 for a correct answer, minus a sixtieth for each character "
+        diagnosis="It was the reward: 1 for a correct answer, minus a sixtieth for each character "
         "(--reward). Repaired: without the subtraction.",
-        seeds=TWO,
-        truth="d",
-        said={
+        seeds=TWO_SEEDS,
+        correct_letter="d",
+        replies={
             "a": "A learning rate that is too high ruins the reward, too. This reward is no worse "
             "at the end than at the start.",
             "b": "Look at the last lines of the answers: each answer ends by itself.",
@@ -132,11 +132,11 @@ ROOMS = {
     3: Room(
         sick={"top_p": 0.6},
         repair={"top_p": 1.0},
-        answer="It was the sampling: top-p 0.6 (--top-p). Repaired: top-p 1, the whole "
+        diagnosis="It was the sampling: top-p 0.6 (--top-p). Repaired: top-p 1, the whole "
         "distribution.",
-        seeds=TWO,
-        truth="c",
-        said={
+        seeds=TWO_SEEDS,
+        correct_letter="c",
+        replies={
             "a": "All of these answers are short and end by themselves.",
             "b": "The entropy was as low at the first step. And the model has hardly changed "
             "since: hardly any group had a signal, so there was hardly any update.",
@@ -150,9 +150,9 @@ ROOMS = {
     4: Room(
         sick={"objective": "reinforce", "epochs": 4, "lr": 5e-4, "steps": 13},
         repair={"objective": "ppo"},
-        answer="It was the objective: reinforce, without a ratio (--objective). Repaired: ppo.",
-        truth="a",
-        said={
+        diagnosis="It was the objective: reinforce, without a ratio (--objective). Repaired: ppo.",
+        correct_letter="a",
+        replies={
             "a": "Yes. Each batch is trained on four times, and the loss ignores that the policy "
             "has moved in between. Each pass makes the first pass's push again.",
             "b": "Then the run would write the same text, and get the same reward, as before.",
@@ -163,10 +163,10 @@ ROOMS = {
     5: Room(
         sick={"lr": 1e-6},
         repair={"lr": 3e-4},
-        answer="It was the learning rate: 1e-6 (--lr). Repaired: 3e-4.",
-        seeds=TWO,
-        truth="b",
-        said={
+        diagnosis="It was the learning rate: 1e-6 (--lr). Repaired: 3e-4.",
+        seeds=TWO_SEEDS,
+        correct_letter="b",
+        replies={
             "a": "One answer in five is correct from the start, and most groups have a signal. "
             "There is enough to learn from.",
             "b": "Yes. 1e-6 is a good learning rate for Qwen3-0.6B, and far too low for this "
@@ -180,9 +180,9 @@ ROOMS = {
     6: Room(
         sick={"lr": 2e-3},
         repair={"lr": 3e-4},
-        answer="It was the learning rate: 2e-3 (--lr). Repaired: 3e-4.",
-        truth="a",
-        said={
+        diagnosis="It was the learning rate: 2e-3 (--lr). Repaired: 3e-4.",
+        correct_letter="a",
+        replies={
             "a": "Yes. The first steps go in the right direction, and each goes much too far.",
             "b": "One update per batch: each rollout is used once, by the policy that drew it.",
             "c": "In room 1 correct answers needed more room than the limit gave. Here the limit "
@@ -198,10 +198,10 @@ ROOMS = {
             "lr": 5e-4,
         },
         repair={"eval_problems": "tiny-test"},
-        answer="It was the test set: the four training problems (--eval-problems). Repaired: "
+        diagnosis="It was the test set: the four training problems (--eval-problems). Repaired: "
         "tiny-test.",
-        truth="b",
-        said={
+        correct_letter="b",
+        replies={
             "a": "The reward is 1 for a correct answer, and the share of correct rollouts, which "
             "the grader counts separately, is the same curve.",
             "b": "Yes. It is tested on the four problems that it is trained on. Held-out accuracy "
@@ -223,9 +223,9 @@ ROOMS = {
             "max_new_tokens": 80,
         },
         repair={"edit": k2_in_the_loss},
-        answer="It was the KL estimate in the loss: k1. Repaired: k2, with the same weight.",
-        truth="b",
-        said={
+        diagnosis="It was the KL estimate in the loss: k1. Repaired: k2, with the same weight.",
+        correct_letter="b",
+        replies={
             "a": "A larger weight would push harder, and in the same direction. The distance "
             "grows although the loss penalizes it.",
             "b": "Yes. It is k1, and the gradient of log p - log q is that of log p alone. With "
@@ -243,32 +243,32 @@ ROOMS = {
 def visit(number: int) -> Figure:
     """Train the run of a room, print three of its answers, and draw its curves."""
     for row in three_answers(trained(number)):
-        facts = row["steps"][0]["logs"]
+        problem = row["steps"][0]["logs"]
         end = "" if row["stop_reason"] == "stop" else "   <- the length limit"
-        print(f"{facts['problem']}\n  correct answer: {facts['answer']}; the model wrote:")
+        print(f"{problem['problem']}\n  correct answer: {problem['answer']}; the model wrote:")
         for line in row["text"].strip().splitlines():
             print("   |", line)
         print(f"  reward {row['total_reward']:.2f}{end}\n")
-    return drawn(number, ["sick"])
+    return draw_room(number, ["sick"])
 
 
 def guess(number: int, letter: str = "?") -> None:
-    said = ROOMS[number].said
-    print(said.get(letter.lower(), f"Choose one of {', '.join(said)}."))
+    replies = ROOMS[number].replies
+    print(replies.get(letter.lower(), f"Choose one of {', '.join(replies)}."))
 
 
 def repair(number: int) -> Figure:
     """Say what was wrong and which alarms went off, and draw the run beside the repaired one."""
     room = ROOMS[number]
-    print(room.answer)
+    print(room.diagnosis)
     for title in ("sick", "repaired"):
         for seed in room.seeds:
-            found = list(alarms_of(trained(number, title == "repaired", seed))) or ["no alarm"]
-            print(f"{title}, seed {seed}:", "; ".join(found))
-    return drawn(number, ["repaired", "sick"])
+            alarms = list(alarms_of(trained(number, title == "repaired", seed))) or ["no alarm"]
+            print(f"{title}, seed {seed}:", "; ".join(alarms))
+    return draw_room(number, ["repaired", "sick"])
 
 
-def drawn(number: int, titles: list[str]) -> Figure:
+def draw_room(number: int, titles: list[str]) -> Figure:
     """The runs of a room with all its seeds, all of one title in one color."""
     room = ROOMS[number]
     runs = {
@@ -278,17 +278,18 @@ def drawn(number: int, titles: list[str]) -> Figure:
         for title in titles
         for seed in room.seeds
     }
-    looks = [LOOKS[title] for title in titles for _ in room.seeds]
+    looks = [STYLES[title] for title in titles for _ in room.seeds]
     return joint_curves(runs, shown_curves(runs.values()), looks)
 
 
 def sweep() -> Figure:
     """What a healthy run reaches at several learning rates; room 5 is the first of them."""
-    reached = {lr: right_at(lr) for lr in RATES}
+    correct_by_lr = {lr: right_at(lr) for lr in SWEEP_RATES}
     figure = Figure(figsize=(5.2, 2.8), layout="constrained")
     panel = figure.subplots()
-    panel.plot(list(reached), list(reached.values()), "o-", color=COLORS[LOOKS["repaired"]])
-    panel.plot(RATES[0], reached[RATES[0]], "o", color=COLORS[LOOKS["sick"]], ms=9)
+    values = list(correct_by_lr.values())
+    panel.plot(SWEEP_RATES, values, "o-", color=COLORS[STYLES["repaired"]])
+    panel.plot(SWEEP_RATES[0], values[0], "o", color=COLORS[STYLES["sick"]], ms=9)
     panel.set(xscale="log", ylim=(0, 1), xlabel="learning rate")
     panel.set_title("share of correct rollouts, last five steps", color=TEXT, fontsize=10)
     soften(panel)
@@ -296,61 +297,61 @@ def sweep() -> Figure:
 
 
 def right_at(lr: float) -> float:
-    return last_of(finished(PLAN | {"lr": lr}), "right")
+    return mean_at_end(train_settings(SETTINGS | {"lr": lr}), "right")
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedRun:
     """What the rooms show of a run. Its folder, 30 MB and more, is deleted."""
 
     rows: list[dict]  # the metrics of each step
     rollouts: list[list[dict]]  # the sampled answers of each step
 
 
-def trained(number: int, repaired: bool = False, seed: int = SEED) -> Finished:
-    plan, edit = plan_of(number, repaired)
-    return finished(plan | {"seed": seed}, edit)
+def trained(number: int, repaired: bool = False, seed: int = SEED) -> FinishedRun:
+    settings, edit = room_settings(number, repaired)
+    return train_settings(settings | {"seed": seed}, edit)
 
 
-def plan_of(number: int, repaired: bool) -> tuple[dict, Callable | None]:
+def room_settings(number: int, repaired: bool) -> tuple[dict, Callable | None]:
     """Options of the run, and what replaces losses.kl_estimate while it runs."""
     room = ROOMS[number]
-    plan = PLAN | room.sick | (room.repair if repaired else {})
-    return plan, plan.pop("edit", None)
+    settings = SETTINGS | room.sick | (room.repair if repaired else {})
+    return settings, settings.pop("edit", None)
 
 
-def finished(plan: dict, edit: Callable | None = None) -> Finished:
-    values = json.dumps(to_json(configure("grpo", **({"seed": SEED} | plan))), sort_keys=True)
-    return trained_once(values, edit)
+def train_settings(settings: dict, edit: Callable | None = None) -> FinishedRun:
+    config = configure("grpo", **({"seed": SEED} | settings))
+    return trained_once(json.dumps(to_json(config), sort_keys=True), edit)
 
 
 @cache
-def trained_once(values: str, edit: Callable | None) -> Finished:
+def trained_once(config_json: str, edit: Callable | None) -> FinishedRun:
     """Cached, because several rooms share the same repaired run."""
     with TemporaryDirectory() as folder:
-        config = replaced(from_json(json.loads(values)), log_path=f"{folder}/room")
+        config = replaced(from_json(json.loads(config_json)), log_path=f"{folder}/room")
         with patch.object(losses, "kl_estimate", edit or losses.kl_estimate):
             rows = run_to_end(config).rows
         paths = sorted(Path(folder).glob("room/train_*_rollout_summaries.jsonl"))
-        return Finished(rows, [read_lines(path) for path in paths])
+        return FinishedRun(rows, [read_lines(path) for path in paths])
 
 
 def last(number: int, curve: str, repaired: bool = False, seed: int = SEED) -> float:
-    return last_of(trained(number, repaired, seed), curve)
+    return mean_at_end(trained(number, repaired, seed), curve)
 
 
-def last_of(run: Finished, curve: str) -> float:
+def mean_at_end(run: FinishedRun, curve: str) -> float:
     """The mean of a curve over the last five steps that measured it."""
     return fmean([row[curve] for row in with_right(run) if row.get(curve) is not None][-5:])
 
 
-def alarms_of(run: Finished) -> Iterator[str]:
+def alarms_of(run: FinishedRun) -> Iterator[str]:
     for end in range(1, len(run.rows) + 1):
         for alarm in new_alarms(run.rows[:end]):
             yield f"step {end - 1}, {alarm.name}: {alarm.observation}"
 
 
-def with_right(run: Finished) -> list[dict]:
+def with_right(run: FinishedRun) -> list[dict]:
     """The metrics and the share of correct answers by the grader, whatever the reward was."""
     shares = [
         fmean(correctness(row["text"], row["steps"][0]["logs"]["answer"]) for row in step)
@@ -359,7 +360,7 @@ def with_right(run: Finished) -> list[dict]:
     return [row | {"right": share} for row, share in zip(run.rows, shares, strict=True)]
 
 
-def three_answers(run: Finished) -> list[dict]:
+def three_answers(run: FinishedRun) -> list[dict]:
     """The first answers to three problems of the last step."""
     return [row for row in run.rollouts[-1] if row["traj_idx"] == 0][:3]
 
@@ -372,5 +373,5 @@ def shown_curves(runs: Iterable[list[dict]]) -> dict[str, str]:
     shown = {name: label for name, label in CURVES.items() if name in measured}
     if all(isclose(row[REWARD], row["right"], abs_tol=1e-6) for row in rows):
         del shown["right"]
-        shown[REWARD] = ONE_CURVE
+        shown[REWARD] = REWARD_IS_CORRECT
     return shown

@@ -19,9 +19,9 @@ from textwrap import fill
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))
 from ch07_pictures import joint_curves  # noqa: E402
-from gsm8k import curve_of  # noqa: E402
-from gsm8k_chapter import GRPO, WIDTH, beginning, with_values  # noqa: E402
-from gsm8k_table import CHOOSING  # noqa: E402
+from gsm8k import training_curve  # noqa: E402
+from gsm8k_chapter import GRPO, LINE_WIDTH, beginning, select_rows  # noqa: E402
+from gsm8k_table import CHOOSING_SEED  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from tyro.conf import Positional  # noqa: E402
 
@@ -32,14 +32,14 @@ from rfs.commands.cli import run_script  # noqa: E402
 from rfs.files.tables import read_table, write_table  # noqa: E402
 
 CURVES, ANSWERS = HERE / "naive_run.csv", HERE / "naive_run_answers.json"
-REPAIRED = GRPO | {"seed": CHOOSING}
-SHOWN = {
+REPAIRED = GRPO | {"seed": CHOOSING_SEED}
+CURVE_TITLES = {
     "reward": "reward (share of correct rollouts)",
     "mixed": "groups with a signal (share)",
     "cut_off": "cut-off answers (share)",
     "entropy": "entropy (nats per token)",
 }
-LONGEST = 300  # characters of an answer
+MAX_CHARACTERS = 300  # of an answer
 
 
 @dataclass
@@ -49,12 +49,12 @@ class Options:
 
 
 def main(options: Options) -> None:
-    steps = sorted(options.run.glob("train_*_rollout_summaries.jsonl"))
-    if not steps:
+    step_files = sorted(options.run.glob("train_*_rollout_summaries.jsonl"))
+    if not step_files:
         raise UserError(f"{options.run} holds no run with its answers; give the folder of a run")
-    kept = {str(1 + n): first_answers(steps[n]) for n in (0, len(steps) - 1)}
-    write_table(CURVES, curve_of(options.run))
-    write_whole(ANSWERS, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    answers = {str(1 + n): first_answers(step_files[n]) for n in (0, len(step_files) - 1)}
+    write_table(CURVES, training_curve(options.run))
+    write_whole(ANSWERS, json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
 
 
 def first_answers(path: Path) -> list[dict]:
@@ -74,30 +74,30 @@ def first_answers(path: Path) -> list[dict]:
 def show_answers(count: int = 2) -> None:
     """Prints some answers of the first and of the last step."""
     for step, answers in json.loads(ANSWERS.read_text("utf-8")).items():
-        for one in answers[:count]:
-            print(wrapped(f"step {step}: {one['problem']} ({one['answer']})"))
-            end = "" if one["ended"] else "   <- the length limit"
-            print(wrapped(beginning(one["text"].strip(), LONGEST)))
-            print(f"reward {one['reward']:.2f}{end}\n")
+        for answer in answers[:count]:
+            print(wrap_lines(f"step {step}: {answer['problem']} ({answer['answer']})"))
+            end = "" if answer["ended"] else "   <- the length limit"
+            print(wrap_lines(beginning(answer["text"].strip(), MAX_CHARACTERS)))
+            print(f"reward {answer['reward']:.2f}{end}\n")
 
 
-def wrapped(text: str) -> str:
-    """Each line on its own, in as many as it needs."""
-    return "\n".join(fill(line, WIDTH) for line in text.splitlines())
+def wrap_lines(text: str) -> str:
+    """Each line of the text, wrapped by itself."""
+    return "\n".join(fill(line, LINE_WIDTH) for line in text.splitlines())
 
 
 def drawn() -> Figure:
     """The first steps of the repaired run, and as many of this one."""
-    naive = numbers(read_table(CURVES))
-    repaired = numbers(with_values(read_table(HERE / "gsm8k_curves.csv"), REPAIRED))
+    naive = as_numbers(read_table(CURVES))
+    repaired = as_numbers(select_rows(read_table(HERE / "gsm8k_curves.csv"), REPAIRED))
     runs = {"repaired": repaired[: len(naive)], "naive": naive}
-    return joint_curves(runs, SHOWN)
+    return joint_curves(runs, CURVE_TITLES)
 
 
-def numbers(rows: list[dict[str, str]]) -> list[dict]:
+def as_numbers(rows: list[dict[str, str]]) -> list[dict]:
     return [
         {"step": int(row["step"])}
-        | {name: float(row[name]) if row[name] else None for name in SHOWN}
+        | {name: float(row[name]) if row[name] else None for name in CURVE_TITLES}
         for row in rows
     ]
 

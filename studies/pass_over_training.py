@@ -31,7 +31,7 @@ RUNS = {
     },
 }
 COMMON = {"lr": 1e-4, "max_new_tokens": 224, "seed": 0, "device": "cpu", "preflight": False}
-ASKED = {"eval_problems": ["tiny-test", "tiny-longer"], "eval_limit": 100, "eval_samples": 64}
+EVALUATION = {"eval_problems": ["tiny-test", "tiny-longer"], "eval_limit": 100, "eval_samples": 64}
 KS = (1, 8, 64)
 
 
@@ -44,18 +44,18 @@ class Options:
 def main(options: Options) -> None:
     if not options.out.parent.is_dir():
         raise UserError(f"there is no folder {options.out.parent}; make it or give another --out")
-    rows = [row for name in RUNS for row in passes(name)]
+    rows = [row for name in RUNS for row in train_and_measure(name)]
     write_table(options.out, rows)
     print(options.out)
 
 
-def passes(name: str) -> Iterator[dict]:
+def train_and_measure(name: str) -> Iterator[dict]:
     """Trains the run of that name; yields what it solved at each evaluation."""
-    with TemporaryDirectory() as place:
-        config = configure("grpo", **RUNS[name], **COMMON, **ASKED, num_groups_to_log=0)
-        run = train(replaced(config, log_path=f"{place}/run"), quiet=True).finished()
-        for row in run.rows:
-            for problems in ASKED["eval_problems"]:
+    with TemporaryDirectory() as folder:
+        config = configure("grpo", **RUNS[name], **COMMON, **EVALUATION, num_groups_to_log=0)
+        result = train(replaced(config, log_path=f"{folder}/run"), quiet=True).finished()
+        for row in result.rows:
+            for problems in EVALUATION["eval_problems"]:
                 if f"{problems}/pass@1" in row:
                     solved = {f"pass@{k}": f"{row[f'{problems}/pass@{k}']:.4f}" for k in KS}
                     yield {"run": name, "step": evaluated_at(row), "problems": problems} | solved

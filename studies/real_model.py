@@ -44,7 +44,7 @@ from rfs.tasks.instructions import score
 from rfs.tasks.problem_sets import load_problems
 
 HERE = Path(__file__).resolve()
-PROMPT = str(HERE.parent / "three_examples.txt")
+EXAMPLES_FILE = str(HERE.parent / "three_examples.txt")
 SIGNS = {"sums": "+", "differences": "-", "products": "*"}
 # Ordinary text, to see what else training changes in the model.
 TEXT = """The ferry leaves at six in the morning, and by then the fishermen have been at work for
@@ -89,17 +89,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Task:
-    """What the model learns, for how long, and what is measured along the way."""
+    """The problems, the length of training, and what is measured along the way."""
 
     problems: str
-    watched: str  # for the run's own evaluation, on one problem; the table uses all
+    eval_problems: str  # the run evaluates on one of them, the table on all
     steps: int
     lr: float
     problems_per_step: int
-    longest: int  # tokens of an answer
+    max_new_tokens: int
     held_out: Callable[[], dict[str, list[Problem]]]  # each kind is a column of the table
-    right: Callable[[str, Problem], float]
-    others: tuple[str, ...] = ()  # kinds excluded from "greedy", "sampled" and "pass@8"
+    score: Callable[[str, Problem], float]
+    new_kinds: tuple[str, ...] = ()  # kinds excluded from "greedy", "sampled" and "pass@8"
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -107,37 +107,37 @@ def main(options: Options) -> None:
     """Trains, measures, and draws."""
     task = TASKS[options.task]
     out = options.out or Path(f"studies/real_model_{options.task}.csv")
-    kept = {name for row in read_table(out) for name in row}
-    if kept and not set(task.held_out()) <= kept:
+    columns = {name for row in read_table(out) for name in row}
+    if columns and not set(task.held_out()) <= columns:
         raise UserError(f"{out} has the figures of another task; choose another --out")
     if not options.picture_only:
         other = options.model != Options.model or options.steps not in (None, task.steps)
-        if other and options.out is None:  # they would pass for more seeds of the same, or for one
+        if other and options.out is None:  # the rows would pass for seeds of the stored runs
             raise UserError(
                 f"{out} has runs of {task.steps} steps of {Options.model}; choose another --out"
             )
         lr, problems = options.lr or task.lr, options.problems_per_step or task.problems_per_step
         for seed in options.seeds:
-            this = {
+            key = {
                 "lr": f"{lr:g}", "problems": str(problems), "rollouts": str(options.rollouts),
                 "schedule": options.lr_schedule, "lora": str(options.lora_rank), "seed": str(seed),
             }  # fmt: skip
-            replace_rows(out, this, run(options, task, lr, problems, seed))
+            replace_rows(out, key, train_and_measure(options, task, lr, problems, seed))
     draw(read_table(out), task, out.with_suffix(".png"))
     print(out.with_suffix(".png"))
 
 
-def run(
+def train_and_measure(
     options: Options, task: Task, lr: float, problems: int, seed: int
 ) -> Iterator[dict[str, str]]:
-    """Trains one run, and yields what was measured along the way."""
+    """Trains one run; yields a row for each measurement along the way."""
     name = f"{options.task}-{problems}x{options.rollouts}-{lr:g}-lora{options.lora_rank}-{seed}"
     config = configure(
         "grpo", model=options.model, steps=options.steps or task.steps, lr=lr, seed=seed,
         problems_per_step=problems, rollouts=options.rollouts, lora_rank=options.lora_rank,
-        lr_schedule=options.lr_schedule, problems=task.problems, max_new_tokens=task.longest,
+        lr_schedule=options.lr_schedule, problems=task.problems, max_new_tokens=task.max_new_tokens,
         evaluators=[f"{HERE}:measured_{options.task}"], eval_every=options.eval_every,
-        eval_problems=[task.watched], eval_limit=1, preflight=False,
+        eval_problems=[task.eval_problems], eval_limit=1, preflight=False,
         log_path=str(options.folder / name), **task.settings,
     )  # fmt: skip
     seconds = 0.0
@@ -145,14 +145,14 @@ def run(
     for row in run_to_end(config, quiet=False).finished().rows:
         seconds += row["time/total"]
         for evaluation in evaluations_in(row):
-            found = {
+            metrics = {
                 name.partition("/")[2]: f"{value:.4f}"
                 for name, value in evaluation.items()
                 if name.startswith(f"measured_{options.task}/")
             }
-            if found:
+            if metrics:
                 step = f"{evaluation['eval_step']:.0f}"
-                yield {"step": step, "seconds": f"{seconds:.0f}"} | found
+                yield {"step": step, "seconds": f"{seconds:.0f}"} | metrics
 
 
 # ---------------------------------------------------------------------------------- arithmetic
@@ -160,10 +160,10 @@ def run(
 HELD_OUT = 32  # of each kind
 
 
-def all_problems() -> tuple[list[Problem], list[Problem]]:
+def split_problems() -> tuple[list[Problem], list[Problem]]:
     """(to train on, held out). 13 + 24 and 24 + 13 are on the same side."""
     rng = random.Random("real model")
-    trained, aside = [], []
+    training, held_out_problems = [], []
     for kind, sign in SIGNS.items():
         if kind == "products":
             pairs = [(a, b) for a in range(2, 13) for b in range(2, a + 1)]
@@ -171,16 +171,16 @@ def all_problems() -> tuple[list[Problem], list[Problem]]:
             pairs = [(a, b) for a in range(1, 100) for b in range(1, a + 1)]
             pairs = [(a, b) for a, b in pairs if (a + b <= 100 if sign == "+" else a > b)]
         rng.shuffle(pairs)
-        for place, (a, b) in enumerate(pairs):
+        for index, (a, b) in enumerate(pairs):
             orders = [(a, b)] if sign == "-" or a == b else [(a, b), (b, a)]
-            if place < HELD_OUT:
-                aside.append(problem(kind, *rng.choice(orders)))
+            if index < HELD_OUT:
+                held_out_problems.append(make_problem(kind, *rng.choice(orders)))
             else:
-                trained += [problem(kind, *order) for order in orders]
-    return trained, aside
+                training += [make_problem(kind, *order) for order in orders]
+    return training, held_out_problems
 
 
-def problem(kind: str, a: int, b: int) -> Problem:
+def make_problem(kind: str, a: int, b: int) -> Problem:
     question = f"{a} {SIGNS[kind]} {b} ="
     answer = {"sums": a + b, "differences": a - b, "products": a * b}[kind]
     return Problem(question, question, str(answer), type=kind)
@@ -189,19 +189,19 @@ def problem(kind: str, a: int, b: int) -> Problem:
 def problems() -> Iterator[Problem]:
     """Random training problems without end, each kind equally often."""
     rng = random.Random(0)
-    trained = all_problems()[0]
-    kinds = [[asked for asked in trained if asked.type == kind] for kind in SIGNS]
+    training = split_problems()[0]
+    kinds = [[problem for problem in training if problem.type == kind] for kind in SIGNS]
     while True:
         yield rng.choice(rng.choice(kinds))
 
 
 def held_out() -> list[Problem]:
-    return all_problems()[1]
+    return split_problems()[1]
 
 
 def held_out_arithmetic() -> dict[str, list[Problem]]:
-    aside = held_out()
-    return {kind: [asked for asked in aside if asked.type == kind] for kind in SIGNS}
+    problems = held_out()
+    return {kind: [problem for problem in problems if problem.type == kind] for kind in SIGNS}
 
 
 def reward(text: str, problem: Problem) -> float:
@@ -225,71 +225,70 @@ def held_out_instructions() -> dict[str, list[Problem]]:
 TASKS = {
     "arithmetic": Task(
         f"{HERE}:problems", f"{HERE}:held_out", 200, 2e-5, 64, 6, held_out_arithmetic, reward,
-        settings={"reward": f"{HERE}:reward", "prompt": PROMPT, "stop": "\n"},
+        settings={"reward": f"{HERE}:reward", "prompt": EXAMPLES_FILE, "stop": "\n"},
     ),
     "instructions": Task(
         "instructions", "instructions@held-out", 60, 5e-5, 16, 48, held_out_instructions,
-        score, others=("new constraints",),
+        score, new_kinds=("new constraints",),
     ),
 }  # fmt: skip
 
 
-# ------------------------------------------------------------------------------- what it knows
+# ------------------------------------------------------------------------------- what it can do
 
-COUNTED = ("greedy", "sampled", "pass@8")
+ACCURACIES = ("greedy", "sampled", "pass@8")
 
 
-def measured(model, tokenizer, task: Task) -> dict[str, float]:
+def measure(model, tokenizer, task: Task) -> dict[str, float]:
     """Accuracy on held-out problems, with greedy decoding and with eight samples each (by kind:
     sampled), the standard error of "sampled" over the problems, and the perplexity of ordinary
     text."""
     kinds = task.held_out()
-    sampling = Sampling(task.longest, rollouts=8, seed=1)
-    groups = {
-        kind: right_answers(model, tokenizer, task, asked, sampling)
-        for kind, asked in kinds.items()
+    sampling = Sampling(task.max_new_tokens, rollouts=8, seed=1)
+    scores_by_kind = {
+        kind: score_answers(model, tokenizer, task, problems, sampling)
+        for kind, problems in kinds.items()
     }
-    counted = [kind for kind in kinds if kind not in task.others]
-    asked = [one for kind in counted for one in kinds[kind]]
-    first = right_answers(model, tokenizer, task, asked, greedy(task.longest))
-    every = [group for kind in counted for group in groups[kind]]
+    main_kinds = [kind for kind in kinds if kind not in task.new_kinds]
+    problems = [problem for kind in main_kinds for problem in kinds[kind]]
+    greedy_scores = score_answers(model, tokenizer, task, problems, greedy(task.max_new_tokens))
+    sampled_scores = [group for kind in main_kinds for group in scores_by_kind[kind]]
     return {
-        "greedy": mean(map(mean, first)),
-        "sampled": mean(map(mean, every)),
-        "error": stdev(map(mean, every)) / len(every) ** 0.5,
-        "pass@8": mean(map(any, every)),
-        **{kind: mean(map(mean, some)) for kind, some in groups.items()},
+        "greedy": mean(map(mean, greedy_scores)),
+        "sampled": mean(map(mean, sampled_scores)),
+        "error": stdev(map(mean, sampled_scores)) / len(sampled_scores) ** 0.5,
+        "pass@8": mean(map(any, sampled_scores)),
+        **{kind: mean(map(mean, scores)) for kind, scores in scores_by_kind.items()},
         "perplexity": perplexity(model, tokenizer),
     }
 
 
 def measured_arithmetic(model, tokenizer) -> dict[str, float]:
-    return measured(model, tokenizer, TASKS["arithmetic"])
+    return measure(model, tokenizer, TASKS["arithmetic"])
 
 
 def measured_instructions(model, tokenizer) -> dict[str, float]:
-    return measured(model, tokenizer, TASKS["instructions"])
+    return measure(model, tokenizer, TASKS["instructions"])
 
 
-def right_answers(
-    model, tokenizer, task: Task, asked: Sequence[Problem], sampling: Sampling
+def score_answers(
+    model, tokenizer, task: Task, problems: Sequence[Problem], sampling: Sampling
 ) -> list[list[float]]:
     """For each problem: which of its answers are correct."""
     return [
-        [task.right(rollout.text, group.problem) for rollout in group.rollouts]
-        for group in answered(model, tokenizer, task, asked, sampling)
+        [task.score(rollout.text, group.problem) for rollout in group.rollouts]
+        for group in sample_answers(model, tokenizer, task, problems, sampling)
     ]
 
 
-def answered(
-    model, tokenizer, task: Task, asked: Sequence[Problem], sampling: Sampling
+def sample_answers(
+    model, tokenizer, task: Task, problems: Sequence[Problem], sampling: Sampling
 ) -> list[Group]:
-    """The groups of answers. Inside a run the tokenizer already knows where answers end; elsewhere
-    it learns that here."""
+    """The groups of answers. Outside of a run, the tokenizer must be told here where they end."""
     if "stop" in task.settings:
         tokenizer.end_answers_at(task.settings["stop"])
-    shown = with_prompt(asked, task.settings.get("prompt"), tokenizer)
-    return sample_groups(model, tokenizer, shown, sampling)
+    prompted = with_prompt(problems, task.settings.get("prompt"), tokenizer)
+    return sample_groups(model, tokenizer, prompted, sampling)
 
 
 def perplexity(model, tokenizer) -> float:
@@ -303,30 +302,31 @@ def draw(rows: Sequence[dict[str, str]], task: Task, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     rows = [row for row in rows if row["lora"] == "0"] or rows
-    tried: dict[tuple, list[dict[str, str]]] = {}
+    rows_by_settings: dict[tuple, list[dict[str, str]]] = {}
     for row in rows:
-        tried.setdefault(settings_of(row), []).append(row)
+        rows_by_settings.setdefault(run_settings(row), []).append(row)
     # The settings with the most rows; in a tie, those with the highest accuracy.
     chosen = max(
-        tried.values(), key=lambda some: (len(some), max(float(r["sampled"]) for r in some))
+        rows_by_settings.values(),
+        key=lambda rows: (len(rows), max(float(row["sampled"]) for row in rows)),
     )
     steps = sorted({int(row["step"]) for row in chosen})
-    figure, places = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
-    for place, names in zip(places, (COUNTED[::-1], tuple(task.held_out())), strict=True):
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
+    for panel, names in zip(panels, (ACCURACIES[::-1], tuple(task.held_out())), strict=True):
         for name in names:
-            each = [[float(r[name]) for r in chosen if int(r["step"]) == step] for step in steps]
-            line = place.plot(steps, [mean(some) for some in each], "o-", label=name)[0]
-            low, high = [min(some) for some in each], [max(some) for some in each]
-            place.fill_between(steps, low, high, color=line.get_color(), alpha=0.2)
-        place.set(xlabel="step", ylim=(0, 1))
-        place.legend(fontsize=9)
-    places[0].set(title="Held-out problems", ylabel="share right")
-    places[1].set(title="By kind, sampled")
+            values = [[float(r[name]) for r in chosen if int(r["step"]) == step] for step in steps]
+            line = panel.plot(steps, list(map(mean, values)), "o-", label=name)[0]
+            low, high = list(map(min, values)), list(map(max, values))
+            panel.fill_between(steps, low, high, color=line.get_color(), alpha=0.2)
+        panel.set(xlabel="step", ylim=(0, 1))
+        panel.legend(fontsize=9)
+    panels[0].set(title="Held-out problems", ylabel="share right")
+    panels[1].set(title="By kind, sampled")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def settings_of(row: dict[str, str]) -> tuple[str, ...]:
+def run_settings(row: dict[str, str]) -> tuple[str, ...]:
     return tuple(row[name] for name in ("lr", "problems", "rollouts", "schedule", "lora"))
 
 

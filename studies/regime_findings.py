@@ -71,7 +71,7 @@ class Regime:
     run's last third say nothing about its last updates, and a learning rate chosen by them
     ignores those updates."""
 
-    def compared(self) -> Sequence[tuple[str, str]]:
+    def compared_pairs(self) -> Sequence[tuple[str, str]]:
         first, *others = self.arms
         return self.pairs or [(arm, first) for arm in others]
 
@@ -93,54 +93,58 @@ def stored_rows(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-Values = dict[float, dict[int, float]]  # rate -> seed -> value
+RateValues = dict[float, dict[int, float]]  # learning rate -> seed -> value
 
-CHOOSING = 100  # the first of the seeds that choose a learning rate
-CLOSE = 0.005  # half a percentage point: a few runs cannot rank such rates
-
-
-def chooses(seed: int) -> bool:
-    """Whether a run with this seed helps to choose its arm's rate; otherwise it is reported."""
-    return seed >= CHOOSING
+FIRST_CHOOSING = 100  # the first of the seeds that choose a learning rate
+CLOSE_CALL_MARGIN = 0.005  # half a percentage point: a few runs cannot rank such rates
 
 
-def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
-    """The values of the runs that are reported."""
-    return gathered(rows, regime, arm, column, choosing=False)
+def is_choosing_seed(seed: int) -> bool:
+    """Whether runs with this seed choose their arm's rate; the others are reported."""
+    return seed >= FIRST_CHOOSING
 
 
-def rate_values(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
+def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> RateValues:
+    """The values of the reported runs."""
+    return values_where(rows, regime, arm, column, choosing=False)
+
+
+def rate_values(rows: Sequence[dict], regime: str, arm: str, column: str) -> RateValues:
     """The values of the runs that choose the rate, which are separate runs. If an arm has none (it
     may have just one rate), the reported runs also made the choice."""
-    own = gathered(rows, regime, arm, column, choosing=True)
-    return own or values_of(rows, regime, arm, column)
+    choosing_values = values_where(rows, regime, arm, column, choosing=True)
+    return choosing_values or values_of(rows, regime, arm, column)
 
 
-def close_call(rows: Sequence[dict], name: str, arm: str, column: str, seeds: range) -> list[float]:
+def close_call_rates(
+    rows: Sequence[dict], name: str, arm: str, column: str, seeds: range
+) -> list[float]:
     """The two best rates of an arm by its runs with these seeds, if they are nearly equal."""
-    every = gathered(rows, name, arm, column, choosing=True)
+    values = values_where(rows, name, arm, column, choosing=True)
     means = {
-        rate: fmean(of[seed] for seed in seeds)
-        for rate, of in every.items()
-        if not any(math.isnan(of.get(seed, math.nan)) for seed in seeds)
+        rate: fmean(by_seed[seed] for seed in seeds)
+        for rate, by_seed in values.items()
+        if not any(math.isnan(by_seed.get(seed, math.nan)) for seed in seeds)
     }
     best = sorted(means, key=lambda rate: means[rate])[-2:]
-    return best if len(best) == 2 and means[best[1]] - means[best[0]] < CLOSE else []
+    return best if len(best) == 2 and means[best[1]] - means[best[0]] < CLOSE_CALL_MARGIN else []
 
 
-def gathered(rows: Sequence[dict], regime: str, arm: str, column: str, choosing: bool) -> Values:
-    found: Values = {}
+def values_where(
+    rows: Sequence[dict], regime: str, arm: str, column: str, choosing: bool
+) -> RateValues:
+    values: RateValues = {}
     for row in rows:
-        of_arm = (row["regime"], row["arm"]) == (regime, arm)
-        if of_arm and chooses(row["seed"]) is choosing:
-            found.setdefault(row["lr"], {})[row["seed"]] = row.get(column, math.nan)
-    return found
+        is_arm = (row["regime"], row["arm"]) == (regime, arm)
+        if is_arm and is_choosing_seed(row["seed"]) is choosing:
+            values.setdefault(row["lr"], {})[row["seed"]] = row.get(column, math.nan)
+    return values
 
 
 def chosen_rates(name: str, regime: Regime, rows: Sequence[dict]) -> dict[str, float]:
     """The best learning rate of each arm that has a run at it."""
-    tried = {arm: rate_values(rows, name, arm, regime.chosen_by) for arm in regime.arms}
-    best = {arm: best_rate(of) for arm, of in tried.items() if of}
+    values = {arm: rate_values(rows, name, arm, regime.chosen_by) for arm in regime.arms}
+    best = {arm: best_rate(by_rate) for arm, by_rate in values.items() if by_rate}
     return {
         arm: rate
         for arm, rate in best.items()
@@ -155,7 +159,7 @@ class Choice:
     rate: float
     tried: tuple[float, ...]  # the smallest first
     seeds: int  # that ran both at this rate and at the second best
-    apart: bool  # these seeds are not among the reported ones
+    separate_seeds: bool  # these seeds are not among the reported ones
 
     @property
     def edge(self) -> str:
@@ -170,22 +174,23 @@ class Choice:
             "highest": ", so a higher one may do better",
             "lowest": ", so a lower one may do better",
         }
-        other = "other " if self.apart else ""
+        other = "other " if self.separate_seeds else ""
         seeds = f"one {other}seed" if self.seeds == 1 else f"{self.seeds} {other}seeds"
         return f"{short_rate(self.rate)}, {place}{beyond.get(self.edge, '')}; chosen by {seeds}"
 
 
-def choices(name: str, regime: Regime, rows: Sequence[dict]) -> dict[Choice, list[str]]:
+def arms_by_choice(name: str, regime: Regime, rows: Sequence[dict]) -> dict[Choice, list[str]]:
     """The arms of each choice. An arm with a single rate had no choice."""
-    found: dict[Choice, list[str]] = {}
+    arms: dict[Choice, list[str]] = {}
     for arm, rate in chosen_rates(name, regime, rows).items():
         values = rate_values(rows, name, arm, regime.chosen_by)
-        others = {lr: of for lr, of in values.items() if lr != rate}
+        others = {lr: by_seed for lr, by_seed in values.items() if lr != rate}
         if others:
-            both = values[rate].keys() & others[best_rate(others)].keys()
-            choice = Choice(rate, tuple(sorted(values)), len(both), any(map(chooses, both)))
-            found.setdefault(choice, []).append(arm)
-    return found
+            common_seeds = values[rate].keys() & others[best_rate(others)].keys()
+            separate = any(map(is_choosing_seed, common_seeds))
+            choice = Choice(rate, tuple(sorted(values)), len(common_seeds), separate)
+            arms.setdefault(choice, []).append(arm)
+    return arms
 
 
 @dataclass(frozen=True)
@@ -224,10 +229,10 @@ class Contrast:
 def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Contrast]:
     """For each pair the deciding outcome first, then the others that are shown. A pair is skipped
     while one of its arms has no run."""
-    found = []
+    contrasts = []
     for name, regime in regimes.items():
         best = chosen_rates(name, regime, rows)
-        for pair in regime.compared():
+        for pair in regime.compared_pairs():
             if not best.keys() >= set(pair):
                 continue
             rates = best[pair[0]], best[pair[1]]
@@ -236,36 +241,38 @@ def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Contra
                     values_of(rows, name, arm, column)[lr]
                     for arm, lr in zip(pair, rates, strict=True)
                 )
-                both = sorted(ours.keys() & theirs.keys())
-                sides = [{seed: side[seed] for seed in both} for side in (ours, theirs)]
+                common_seeds = sorted(ours.keys() & theirs.keys())
+                sides = [{seed: side[seed] for seed in common_seeds} for side in (ours, theirs)]
                 decides = column == regime.outcome
-                found.append(
+                contrasts.append(
                     Contrast(name, *pair, column, *sides, rates, decides, regime.lower_is_better)
                 )
-    return found
+    return contrasts
 
 
 # ---- the tables
 
 
-def table(found: Sequence[Contrast]) -> str:
+def findings_table(contrasts: Sequence[Contrast]) -> str:
     """Method x regime x (difference, its standard error, verdict; with, without, seeds, rates): a
     narrow page cuts off the right end. A single regime is shown without its name."""
     head = ["with", "without", "outcome", "difference", "s.e.", "verdict"]
     lines = [["regime", *head, "with it", "without it", "seeds", "rates"]]
-    for one in found:
-        names = (one.regime, one.ours, one.theirs) if one.decides else ("", "", "")
-        with_it, without, difference, error, seeds = numbers(one)
-        rates = " / ".join(dict.fromkeys(short_rate(lr) for lr in one.rates))
-        answer = (difference, error, one.verdict)
-        lines.append([*names, one.outcome, *answer, with_it, without, seeds, rates])
-    if len({one.regime for one in found}) == 1:
+    for contrast in contrasts:
+        names = ("", "", "")
+        if contrast.decides:
+            names = (contrast.regime, contrast.ours, contrast.theirs)
+        with_it, without, difference, error, seeds = contrast_cells(contrast)
+        rates = " / ".join(dict.fromkeys(short_rate(lr) for lr in contrast.rates))
+        difference_cells = (difference, error, contrast.verdict)
+        lines.append([*names, contrast.outcome, *difference_cells, with_it, without, seeds, rates])
+    if len({contrast.regime for contrast in contrasts}) == 1:
         lines = [line[1:] for line in lines]
-    about = (
+    caption = (
         "Each arm at its best rate. Differences seed by seed; s.e.: their standard error. Verdict: "
         "whether the 95% interval of the difference (Student's t) excludes 0, and on which side."
     )
-    return "\n".join([about, "", *align_table(lines), ""])
+    return "\n".join([caption, "", *align_table(lines), ""])
 
 
 def short_rate(lr: float) -> str:
@@ -274,41 +281,41 @@ def short_rate(lr: float) -> str:
     return f"{float(number):g}e{int(power)}" if lr else "0"
 
 
-def verdicts(found: Sequence[Contrast]) -> str:
+def verdicts_table(contrasts: Sequence[Contrast]) -> str:
     """The deciding outcomes alone, for a README."""
     head = ["regime", "with", "against", "decided by", "with it", "without", "difference", "s.e."]
     lines = [[*head, "seeds", "verdict"]]
-    for one in found:
-        if one.decides:
-            names = [f"`{one.regime}`", one.ours, one.theirs, one.outcome]
-            lines.append([*names, *numbers(one), one.verdict])
+    for contrast in contrasts:
+        if contrast.decides:
+            names = [f"`{contrast.regime}`", contrast.ours, contrast.theirs, contrast.outcome]
+            lines.append([*names, *contrast_cells(contrast), contrast.verdict])
     return "\n".join(align_table(lines))
 
 
-def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
+def one_line_table(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
     """A line for each regime: all differences in its deciding outcome, and their verdict. If no
     difference is seen and an arm's best rate is the highest or the lowest tried, the verdict is
     "undecided"."""
     lines = [["question", "decided by", "difference (s.e.)", "learning rate at an edge", "verdict"]]
     for name, regime in regimes.items():
-        decided = [one for one in findings({name: regime}, rows) if one.decides]
-        if not decided:  # no reported runs yet
+        deciding = [contrast for contrast in findings({name: regime}, rows) if contrast.decides]
+        if not deciding:  # no reported runs yet
             continue
-        each = [f"{one.ours}: {in_its_unit(one)}" for one in decided]
-        chosen = choices(name, regime, rows)
-        edge = sum(len(arms) for choice, arms in chosen.items() if choice.edge)
-        edges = f"{edge} of {sum(map(len, chosen.values()))} arms"
-        seen = [f"{one.ours} {one.verdict}" for one in decided if one.effect.is_significant]
-        verdict = "; ".join(seen) or ("undecided" if edge else "no difference seen")
-        against = f"{regime.question} (Against *{decided[0].theirs}*.)"
-        lines.append([against, regime.outcome, "<br>".join(each), edges, verdict])
+        differences = [f"{contrast.ours}: {difference_in_unit(contrast)}" for contrast in deciding]
+        chosen = arms_by_choice(name, regime, rows)
+        edge_count = sum(len(arms) for choice, arms in chosen.items() if choice.edge)
+        edges = f"{edge_count} of {sum(map(len, chosen.values()))} arms"
+        sure = [f"{one.ours} {one.verdict}" for one in deciding if one.effect.is_significant]
+        verdict = "; ".join(sure) or ("undecided" if edge_count else "no difference seen")
+        against = f"{regime.question} (Against *{deciding[0].theirs}*.)"
+        lines.append([against, regime.outcome, "<br>".join(differences), edges, verdict])
     return "\n".join(align_table(lines))
 
 
-def in_its_unit(one: Contrast) -> str:
+def difference_in_unit(contrast: Contrast) -> str:
     """The difference and its standard error; shares in percentage points."""
-    mean, error = one.effect.mean, one.effect.error
-    unit = unit_of(one.outcome)
+    mean, error = contrast.effect.mean, contrast.effect.error
+    unit = unit_of(contrast.outcome)
     if unit == "share":
         return f"{100 * mean:+.1f} ({100 * error:.1f}) percentage points"
     return (
@@ -318,13 +325,14 @@ def in_its_unit(one: Contrast) -> str:
     )
 
 
-def numbers(one: Contrast) -> list[str]:
-    effect = one.effect
-    means = [fmean(side.values()) if side else math.nan for side in (one.with_it, one.without)]
-    return [*map(digits, means), signed(effect.mean), digits(effect.error), str(effect.seeds)]
+def contrast_cells(contrast: Contrast) -> list[str]:
+    effect = contrast.effect
+    sides = (contrast.with_it, contrast.without)
+    means = [format_number(fmean(side.values()) if side else math.nan) for side in sides]
+    return [*means, format_signed(effect.mean), format_number(effect.error), str(effect.seeds)]
 
 
-def digits(value: float) -> str:
+def format_number(value: float) -> str:
     if math.isnan(value):
         return "-"
     if abs(value) < 10:
@@ -332,5 +340,5 @@ def digits(value: float) -> str:
     return f"{value:.1f}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def signed(value: float) -> str:
-    return digits(value) if math.isnan(value) or value <= 0 else f"+{digits(value)}"
+def format_signed(value: float) -> str:
+    return format_number(value) if math.isnan(value) or value <= 0 else f"+{format_number(value)}"

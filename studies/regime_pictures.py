@@ -31,16 +31,16 @@ LARGE = 0.15  # a share; a larger difference is drawn among the large ones
 BAND = "#eef1f6"  # within 2 percentage points of no difference
 
 
-def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Sequence[Contrast]):
+def regime_picture(name: str, regime: Regime, rows: Sequence[dict], contrasts: Sequence[Contrast]):
     """What each arm reached, seed by seed; how that depends on its learning rate, if there
     are few arms; and the differences with their intervals."""
-    decided = {f"{one.ours}\nagainst {one.theirs}": one.effect for one in found if one.decides}
+    decided = {f"{one.ours}\nagainst {one.theirs}": one.effect for one in contrasts if one.decides}
     arms = {arm: values_of(rows, name, arm, regime.outcome) for arm in regime.arms}
     heights = [max(2.3, 1 + 0.3 * len(arms)), 1.2 + 0.42 * len(decided)]
     figure = Figure(figsize=(7, sum(heights)), layout="constrained")
-    told_apart = len(arms) <= len(MARKS)  # more curves than that are a tangle
-    above = ["seeds", "rates" if told_apart else "seeds"]
-    panels = figure.subplot_mosaic([above, ["differences"] * 2], height_ratios=heights)
+    draws_rates = len(arms) <= len(MARKS)  # more curves than that are a tangle
+    top_row = ["seeds", "rates" if draws_rates else "seeds"]
+    panels = figure.subplot_mosaic([top_row, ["differences"] * 2], height_ratios=heights)
     seeds, *middle, differences = panels.values()
     draw_seeds(seeds, arms, chosen_rates(name, regime, rows))
     seeds.set_xlabel(f"{regime.outcome} ({unit_of(regime.outcome)})", color=TEXT)
@@ -60,15 +60,15 @@ def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Seque
 
 def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
     """A dot per seed, and the mean as a bar across."""
-    for place, (arm, values) in enumerate(reversed(arms.items())):
+    for y, (arm, values) in enumerate(reversed(arms.items())):
         if arm not in rates:
             continue
-        number = len(arms) - 1 - place
+        number = len(arms) - 1 - y
         color, mark = ARM_COLORS[number % len(ARM_COLORS)], MARKS[number % len(MARKS)]
         measured = [value for value in values[rates[arm]].values() if not math.isnan(value)]
-        panel.plot(measured, [place] * len(measured), mark, color=color, alpha=0.5, ms=5, mew=0)
+        panel.plot(measured, [y] * len(measured), mark, color=color, alpha=0.5, ms=5, mew=0)
         if measured:
-            panel.plot([fmean(measured)] * 2, [place - 0.3, place + 0.3], color=color, lw=2.5)
+            panel.plot([fmean(measured)] * 2, [y - 0.3, y + 0.3], color=color, lw=2.5)
     panel.set_yticks(range(len(arms)), reversed(list(arms)))
     panel.set_ylim(-0.6, len(arms) - 0.4)
     panel.set_title("a dot per seed, at the best rate", color=TEXT, fontsize=10)
@@ -92,17 +92,17 @@ def draw_rates(panel: Axes, arms: dict) -> None:
     soften(panel)
 
 
-def all_effects(found: Sequence[Contrast], groups: Sequence[str] = GROUPS) -> Figure:
+def all_effects(contrasts: Sequence[Contrast], groups: Sequence[str] = GROUPS) -> Figure:
     """Every method's deciding difference, the largest on top; a panel for each group and unit."""
     panels: dict[tuple[str, str], dict[str, Effect]] = {}
-    for one in found:
-        if one.decides and one.effect.seeds > 1 and group_of(one) in groups:
-            unit, effect = unit_of(one.outcome), one.effect
+    for contrast in contrasts:
+        if contrast.decides and contrast.effect.seeds > 1 and group_of(contrast) in groups:
+            unit, effect = unit_of(contrast.outcome), contrast.effect
             if unit == "share":
                 unit = "percentage points"
                 effect = Effect(100 * effect.mean, 100 * effect.error, effect.seeds)
-            label = f"{one.regime}: {one.ours} / {one.theirs}"
-            panels.setdefault((group_of(one), unit), {})[label] = effect
+            label = f"{contrast.regime}: {contrast.ours} / {contrast.theirs}"
+            panels.setdefault((group_of(contrast), unit), {})[label] = effect
     panels = dict(sorted(panels.items(), key=lambda item: GROUPS.index(item[0][0])))
     heights = [len(effects) + 1.5 for effects in panels.values()]
     figure = Figure(figsize=(9, 0.8 + 0.3 * sum(heights)), layout="constrained")
@@ -117,7 +117,7 @@ def all_effects(found: Sequence[Contrast], groups: Sequence[str] = GROUPS) -> Fi
     return figure
 
 
-def group_of(one: Contrast) -> str:
-    if unit_of(one.outcome) != "share":
+def group_of(contrast: Contrast) -> str:
+    if unit_of(contrast.outcome) != "share":
         return "other units"
-    return "large" if abs(one.effect.mean) > LARGE else "small"
+    return "large" if abs(contrast.effect.mean) > LARGE else "small"

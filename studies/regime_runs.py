@@ -4,7 +4,7 @@ A regime is a table of arms, each a change to the same run. Each line of the CSV
 written as soon as it is finished; a run that has a line is not made again. The lines may come in
 any order and from several calls, so a study of many hours can be made a row at a time. regimes.py
 has the regimes. run/study.py makes the runs, as it does for `rfs compare`, except for those with
-old rollouts: `run_behind` makes these.
+old rollouts: `run_with_exact_lag` makes these.
 """
 
 import csv
@@ -22,15 +22,15 @@ from typing import Any
 
 import torch
 from regime_findings import (
-    CHOOSING,
+    FIRST_CHOOSING,
     OUTCOMES,
     Regime,
-    chooses,
-    close_call,
+    close_call_rates,
     findings,
+    findings_table,
+    is_choosing_seed,
     rate_values,
     stored_rows,
-    table,
 )
 
 from reasoning_from_scratch.errors import UserError, unknown_name
@@ -64,7 +64,7 @@ from rfs.run.study import (
 )
 from rfs.tasks.problem_sets import held_out, load_problems, training_problems
 
-LATE = {"reward": REWARD, "sampled": RIGHT, "entropy": ENTROPY, "mixed": MIXED}
+LATE_METRICS = {"reward": REWARD, "sampled": RIGHT, "entropy": ENTROPY, "mixed": MIXED}
 KEY = ("regime", "arm", "lr", "seed")
 COLUMNS = (*KEY, "settings", "seconds", *OUTCOMES, "stopped")
 GREEDY_PROBLEMS, SAMPLED_PROBLEMS = 200, 100
@@ -120,22 +120,22 @@ def key_of(trial: Trial) -> tuple:
 
 def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
     """Makes the requested rows that are still missing, then prints the table."""
-    usual = RegimesOptions()
-    if options.model != usual.model and options.out == usual.out:
-        raise UserError(f"{usual.out} has runs from {usual.model}; choose another --out")
+    defaults = RegimesOptions()
+    if options.model != defaults.model and options.out == defaults.out:
+        raise UserError(f"{defaults.out} has runs from {defaults.model}; choose another --out")
     regimes = {name: from_model(regime, options.model) for name, regime in regimes.items()}
     chosen = chosen_regimes(regimes, options)
     marks = SettingsMarks()
     rows = current_rows(stored_rows(options.out), regimes, marks)
     arms, stages = arms_of(chosen, options, marks), stages_of(chosen, options, rows)
     if options.list:
-        todo = [trial for stage in stages for trial in missing(arms, *stage, rows)]
+        todo = [trial for stage in stages for trial in missing_trials(arms, *stage, rows)]
         print(regimes_list(chosen, todo))
         return
     if not options.table:
         for stage in stages:
-            make_rows(missing(arms, *stage, rows), rows, options)
-    print(table(findings(chosen, rows)))
+            make_rows(missing_trials(arms, *stage, rows), rows, options)
+    print(findings_table(findings(chosen, rows)))
 
 
 def make_rows(todo: Sequence[Trial], rows: list[dict[str, Any]], options: RegimesOptions) -> None:
@@ -143,24 +143,24 @@ def make_rows(todo: Sequence[Trial], rows: list[dict[str, Any]], options: Regime
     only once."""
     runs: dict[tuple, list[Trial]] = {}
     for trial in todo:
-        same = (trial.arm.settings, trial.lr, trial.seed, trial.arm.chosen_by)
-        runs.setdefault(same, []).append(trial)
+        run_key = (trial.arm.settings, trial.lr, trial.seed, trial.arm.chosen_by)
+        runs.setdefault(run_key, []).append(trial)
 
-    def add(row: dict[str, Any], same: Sequence[Trial]) -> None:
-        for trial in same:
+    def add(row: dict[str, Any], sharing: Sequence[Trial]) -> None:
+        for trial in sharing:
             rows.append(row | {"regime": trial.arm.regime, "arm": trial.arm.name})
             append_row(options.out, rows[-1])
 
-    made = {(row["settings"], row["lr"], row["seed"]): row for row in rows}
+    stored = {(row["settings"], row["lr"], row["seed"]): row for row in rows}
     for run in list(runs):
-        row = made.get(run[:3], {})
+        row = stored.get(run[:3], {})
         if not math.isnan(row.get(run[3], math.nan)):  # not every run measures everything
             add(row, runs.pop(run))
-    lacking = {same[0]: same for same in runs.values()}
+    trials_to_run = {sharing[0]: sharing for sharing in runs.values()}
     jobs = cores() if options.jobs is None else options.jobs
-    for number, (trial, row) in enumerate(study(make_row, list(lacking), jobs), start=1):
-        add(row, lacking[trial])
-        print(f"{number} of {len(lacking)}: {trial}: {row['seconds']:.0f} s", flush=True)
+    for number, (trial, row) in enumerate(study(make_row, list(trials_to_run), jobs), start=1):
+        add(row, trials_to_run[trial])
+        print(f"{number} of {len(trials_to_run)}: {trial}: {row['seconds']:.0f} s", flush=True)
 
 
 def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> dict[str, Regime]:
@@ -170,16 +170,16 @@ def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> di
         if name not in regimes:
             raise unknown_name("regime", name, list(regimes))
     chosen = {name: regimes[name] for name in options.regime or regimes}
-    known = [arm for regime in chosen.values() for arm in regime.arms]
+    known_arms = [arm for regime in chosen.values() for arm in regime.arms]
     for arm in options.arm:
-        if arm not in known:
-            raise unknown_name("arm", arm, known)
-    tried = sorted(
+        if arm not in known_arms:
+            raise unknown_name("arm", arm, known_arms)
+    known_rates = sorted(
         {lr for regime in chosen.values() for arm in regime.arms for lr in regime.rates(arm)}
     )
-    for lr in set(options.lrs) - set(tried):
+    for lr in set(options.lrs) - set(known_rates):
         raise UserError(
-            f"--lrs {lr:g} is none of theirs: {', '.join(f'{rate:g}' for rate in tried)}"
+            f"--lrs {lr:g} is none of theirs: {', '.join(f'{rate:g}' for rate in known_rates)}"
         )
     return chosen
 
@@ -227,14 +227,14 @@ class SettingsMarks:
         if model not in self.weights:
             self.weights[model] = weights_mark(load_model_and_tokenizer(model, "cpu")[0])
         recipe = get_recipe(changes.get("recipe", "grpo")).changes
-        made = [changes, recipe, self.weights[model]]
+        settings = [changes, recipe, self.weights[model]]
         if regime.samples != Regime.samples:
-            made.append(regime.samples)
+            settings.append(regime.samples)
         if regime.lag:
-            made.append({"lag": regime.lag})
-        said = json.dumps(made, sort_keys=True)
-        said = said.replace("studies/regimes", "ch07/regimes")  # where the rows were made
-        return hashlib.sha256(said.encode()).hexdigest()[:8]
+            settings.append({"lag": regime.lag})
+        text = json.dumps(settings, sort_keys=True)
+        text = text.replace("studies/regimes", "ch07/regimes")  # where the rows were made
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def arms_of(
@@ -265,34 +265,36 @@ def stages_of(
     """Learning rates come first: some seeds try every rate, and as many more retry the two best of
     an arm if it was a close call. Then come the runs that are reported. Rates given by --lrs need
     no choice. What a stage tries depends on the `rows` that earlier stages have added."""
-    first = CHOOSING + (0 if options.lrs else options.choosing)
-    choosing, again = range(CHOOSING, first), range(first, 2 * first - CHOOSING)
+    first = FIRST_CHOOSING + (0 if options.lrs else options.choosing)
+    choosing, retrying = range(FIRST_CHOOSING, first), range(first, 2 * first - FIRST_CHOOSING)
 
-    def listed(arm: Arm) -> list[float]:
+    def requested_rates(arm: Arm) -> list[float]:
         of_arm = chosen[arm.regime].rates(arm.name)
         return [lr for lr in of_arm if not options.lrs or lr in options.lrs]
 
-    def every(arm: Arm) -> list[float]:
-        return listed(arm) if len(listed(arm)) > 1 else []
+    def all_rates(arm: Arm) -> list[float]:
+        return requested_rates(arm) if len(requested_rates(arm)) > 1 else []
 
-    def close(arm: Arm) -> list[float]:
-        return close_call(rows, arm.regime, arm.name, arm.chosen_by, choosing)
+    def close_rates(arm: Arm) -> list[float]:
+        return close_call_rates(rows, arm.regime, arm.name, arm.chosen_by, choosing)
 
-    def best(arm: Arm) -> list[float]:
-        found = rate_values(rows, arm.regime, arm.name, arm.chosen_by)
-        return listed(arm) if options.lrs else [best_rate(found) if found else listed(arm)[0]]
+    def best_of(arm: Arm) -> list[float]:
+        if options.lrs:
+            return requested_rates(arm)
+        values = rate_values(rows, arm.regime, arm.name, arm.chosen_by)
+        return [best_rate(values) if values else requested_rates(arm)[0]]
 
-    return [(every, choosing), (close, again), (best, range(options.seeds))]
+    return [(all_rates, choosing), (close_rates, retrying), (best_of, range(options.seeds))]
 
 
-def missing(
+def missing_trials(
     arms: Sequence[Arm],
     rates: Callable[[Arm], Sequence[float]],
     seeds: range,
     rows: Sequence[dict],
 ) -> list[Trial]:
-    there = {tuple(row[name] for name in KEY) for row in rows}
-    return [trial for trial in trials(arms, rates, seeds) if key_of(trial) not in there]
+    stored_keys = {tuple(row[name] for name in KEY) for row in rows}
+    return [trial for trial in trials(arms, rates, seeds) if key_of(trial) not in stored_keys]
 
 
 # ---- one run, one row
@@ -303,18 +305,18 @@ def make_row(trial: Trial) -> dict[str, Any]:
     start, arm = time.perf_counter(), trial.arm
     config = config_of(json.loads(arm.changes), trial.lr, trial.seed)
     if arm.lag:
-        result = run_behind(config, arm.lag)
+        result = run_with_exact_lag(config, arm.lag)
     else:
         with TemporaryDirectory() as folder:
             result = run_to_end(replace(config, log_path=f"{folder}/run"))
-    row = late_figures(result.rows)
+    row = late_metrics(result.rows)
     model, tokenizer = result.model, result.tokenizer
     try:
-        if not chooses(trial.seed):
-            row |= answers_of(model, tokenizer, resolved(config).problems, arm.samples)
-            row["old answers"] = moved_away(model, config.model)
+        if not is_choosing_seed(trial.seed):
+            row |= measure_answers(model, tokenizer, resolved(config).problems, arm.samples)
+            row["old answers"] = kl_from_start(model, config.model)
         elif arm.chosen_by == "pass@1":
-            row["pass@1"] = accuracy_elsewhere(model, tokenizer, arm.samples)
+            row["pass@1"] = accuracy_on_other_problems(model, tokenizer, arm.samples)
     except NotFinite:  # the run diverged: it has no answers, and that is its result
         result.stopped = result.stopped or "weights that are no numbers"
     row = {name: round(value, 5) for name, value in row.items()}
@@ -323,33 +325,34 @@ def make_row(trial: Trial) -> dict[str, Any]:
     return head | row | {"seconds": seconds, "stopped": result.stopped[:60]}
 
 
-def run_behind(config: RunConfig, lag: int) -> TrainResult:
-    """The run, with each step trained on rollouts of the policy from `lag` updates before. With
+def run_with_exact_lag(config: RunConfig, lag: int) -> TrainResult:
+    """Trains each step on rollouts of the policy from `lag` updates before. With
     --max-steps-off-policy a sampler is *at most* that far behind, depending on timing. Here it
     always is, so runs are reproducible, and arms differ only in their loss."""
     config = resolved(config)
     policy = Policy.load(config.model, config, config.device)
     problems = training_problems(config.problems)
-    noted, stopped = Noted(), ""
+    recorder, stopped = StepRecorder(), ""
     try:
-        stopped = training_loop(policy, old_rollouts(policy, problems, config, lag), config, noted)
+        rollouts = lagged_rollouts(policy, problems, config, lag)
+        stopped = training_loop(policy, rollouts, config, recorder)
     except NotFinite as error:
         stopped = str(error)
-    return TrainResult(policy.model, policy.tokenizer, Path(), noted.rows, stopped)
+    return TrainResult(policy.model, policy.tokenizer, Path(), recorder.rows, stopped)
 
 
-def old_rollouts(
+def lagged_rollouts(
     policy: LocalPolicy, problems: Sequence[Problem], config: RunConfig, lag: int
 ) -> Iterator[list[Group]]:
     """The groups of each step; the starting policy draws those of the first `lag` steps."""
-    kept: deque[LocalPolicy] = deque(maxlen=lag + 1)  # the oldest first
+    snapshots: deque[LocalPolicy] = deque(maxlen=lag + 1)  # the oldest first
     for step in range(config.steps):
-        kept.append(policy.snapshot(step))
-        yield sample_step(kept[0], problems, config, step)
+        snapshots.append(policy.snapshot(step))
+        yield sample_step(snapshots[0], problems, config, step)
 
 
-class Noted:
-    """Records what the loop reports of each step."""
+class StepRecorder:
+    """Records the metrics that the loop reports for each step."""
 
     def __init__(self) -> None:
         self.rows: list[dict] = []
@@ -362,65 +365,70 @@ class Noted:
         return ""
 
 
-def late_figures(rows: Sequence[dict]) -> dict[str, float]:
+def late_metrics(rows: Sequence[dict]) -> dict[str, float]:
     """Means over the last third of the steps; missing measurements are skipped."""
-    late = last_third(rows)
-    found = {
-        name: [row[key] for row in late if row.get(key) is not None] for name, key in LATE.items()
+    late_rows = last_third(rows)
+    values_by_name = {
+        name: [row[key] for row in late_rows if row.get(key) is not None]
+        for name, key in LATE_METRICS.items()
     }
-    means = {name: fmean(values) for name, values in found.items() if values}
+    means = {name: fmean(values) for name, values in values_by_name.items() if values}
     return means | {"tokens": sum(row["env/all/total_ac_tokens"] for row in rows)}
 
 
-def answers_of(model: torch.nn.Module, tokenizer, problems: str, samples: int) -> dict[str, float]:
-    """The figures of held-out answers, greedy and sampled."""
-    sets = {
-        name: load_problems(name, limit=GREEDY_PROBLEMS) for name in ("tiny-test", "tiny-longer")
-    }
-    test, longer = (evaluate(model, tokenizer, of, greedy(ANSWER_TOKENS)) for of in sets.values())
-    asked = load_problems(held_out(problems) or "tiny-test", limit=SAMPLED_PROBLEMS)
-    several = Sampling(ANSWER_TOKENS, rollouts=samples)
-    sampled = evaluate(model, tokenizer, asked, several)
-    figures = {
+def measure_answers(
+    model: torch.nn.Module, tokenizer, problems: str, samples: int
+) -> dict[str, float]:
+    """The metrics of held-out answers, greedy and sampled."""
+    test, longer = (
+        evaluate(
+            model, tokenizer, load_problems(name, limit=GREEDY_PROBLEMS), greedy(ANSWER_TOKENS)
+        )
+        for name in ("tiny-test", "tiny-longer")
+    )
+    held_out_set = load_problems(held_out(problems) or "tiny-test", limit=SAMPLED_PROBLEMS)
+    sampled = evaluate(model, tokenizer, held_out_set, Sampling(ANSWER_TOKENS, rollouts=samples))
+    metrics = {
         "greedy test": test.accuracy,
         "greedy longer": longer.accuracy,
         "tokens test": test.mean_length,
         "pass@1": sampled.accuracy,
         **{f"pass@{k}": sampled.pass_at[k] for k in (8, 64) if k <= samples},
     }
-    ways = by_way(evaluated_answers(asked, sampled.rows))
-    return figures | lengths(sampled) | {way: found.share for way, found in ways.items()}
+    styles = by_way(evaluated_answers(held_out_set, sampled.rows))
+    metrics |= {style: answers.share for style, answers in styles.items()}
+    return metrics | mean_lengths(sampled)
 
 
-def accuracy_elsewhere(model: torch.nn.Module, tokenizer, samples: int) -> float:
-    """pass@1 on problems that none of the other figures use."""
-    others = load_problems("tiny-test")[GREEDY_PROBLEMS:]
+def accuracy_on_other_problems(model: torch.nn.Module, tokenizer, samples: int) -> float:
+    """pass@1 on problems that no other metric uses."""
+    other_problems = load_problems("tiny-test")[GREEDY_PROBLEMS:]
     sampling = Sampling(ANSWER_TOKENS, rollouts=samples)
-    return evaluate(model, tokenizer, others[:SAMPLED_PROBLEMS], sampling).accuracy
+    return evaluate(model, tokenizer, other_problems[:SAMPLED_PROBLEMS], sampling).accuracy
 
 
-def moved_away(model: torch.nn.Module, start: str) -> float:
+def kl_from_start(model: torch.nn.Module, start: str) -> float:
     """KL(start || model) per token: how much less likely the start's answers have become."""
-    old, tokenizer = load_model_and_tokenizer(start, "cpu")
-    asked = load_problems("tiny-test", limit=SAMPLED_PROBLEMS)
+    start_model, tokenizer = load_model_and_tokenizer(start, "cpu")
+    problems = load_problems("tiny-test", limit=SAMPLED_PROBLEMS)
     sampling = Sampling(ANSWER_TOKENS, rollouts=2)
-    groups = sample_groups(old, tokenizer, asked, sampling)
+    groups = sample_groups(start_model, tokenizer, problems, sampling)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    now = LocalPolicy(model, training_pass=packed_logprobs).logprobs(rollouts)
-    then = [torch.tensor(rollout.logprobs) for rollout in rollouts]
-    return float((torch.cat(then) - torch.cat(now)).mean())
+    logprobs = LocalPolicy(model, training_pass=packed_logprobs).logprobs(rollouts)
+    start_logprobs = [torch.tensor(rollout.logprobs) for rollout in rollouts]
+    return float((torch.cat(start_logprobs) - torch.cat(logprobs)).mean())
 
 
-def lengths(result: EvalResult) -> dict[str, float]:
+def mean_lengths(result: EvalResult) -> dict[str, float]:
     """Mean tokens of correct and of incorrect answers, if there are any."""
-    found = {}
+    metrics = {}
     for name, correct in (("right tokens", True), ("wrong tokens", False)):
         tokens = [row["tokens"] for row in result.rows if bool(row["correct"]) is correct]
         if tokens:
-            found[name] = fmean(tokens)
+            metrics[name] = fmean(tokens)
         if tokens and not correct:
-            found["most wrong tokens"] = max(tokens)
-    return found
+            metrics["most wrong tokens"] = max(tokens)
+    return metrics
 
 
 # ---- the file
@@ -444,21 +452,21 @@ def current_rows(
     rows: Sequence[dict], regimes: Mapping[str, Regime], marks: SettingsMarks
 ) -> list[dict]:
     """The rows that belong to the current regimes, each once."""
-    current, old = {}, 0
+    current, skipped = {}, 0
     for row in rows:
         regime = regimes.get(row["regime"])
         if regime and row["arm"] in regime.arms and row["settings"] == marks.of(regime, row["arm"]):
             current[tuple(row[name] for name in KEY)] = row
         else:
-            old += 1
-    if old:
-        print(f"{old} rows have other settings or started from other weights: skipped")
+            skipped += 1
+    if skipped:
+        print(f"{skipped} rows have other settings or started from other weights: skipped")
     return list(current.values())
 
 
 def regimes_list(chosen: Mapping[str, Regime], todo: Sequence[Trial]) -> str:
     lines = [["regime", "arms", "runs to make", "question"]]
     for name, regime in chosen.items():
-        left = sum(trial.arm.regime == name for trial in todo)
-        lines.append([name, str(len(regime.arms)), str(left), regime.question])
+        to_make = sum(trial.arm.regime == name for trial in todo)
+        lines.append([name, str(len(regime.arms)), str(to_make), regime.question])
     return "\n".join(align_table(lines))

@@ -43,13 +43,13 @@ RARE = {
     "rollouts": 16,
 }
 # Eight updates for each batch, so that the later ones meet a policy that has moved.
-AGAIN = {"epochs": 2, "num_substeps": 4}
+EIGHT_UPDATES = {"epochs": 2, "num_substeps": 4}
 # Learning rates: plain GRPO does best at 4e-4. Lower ones for arms that step more often, whose
 # rollouts are stale, or whose reward is easy to get.
-USUAL = (2e-4, 4e-4, 8e-4)
-LOWER = (1e-4, 2e-4, 4e-4)
-LOWEST = (5e-5, 1e-4, 2e-4)
-SLOWER = (1e-4, 2e-4)
+USUAL_RATES = (2e-4, 4e-4, 8e-4)
+LOWER_RATES = (1e-4, 2e-4, 4e-4)
+LOWEST_RATES = (5e-5, 1e-4, 2e-4)
+TWO_LOW_RATES = (1e-4, 2e-4)
 # About half of the full solutions do not end within this limit. Without the limit every answer
 # has the required format from the first step on, so a format reward has no gradient.
 CUT_OFF = {"max_new_tokens": 48}
@@ -69,8 +69,8 @@ REGIMES = {
             "clip 0.8 to 2": {"clip_high": 2.0},
         },
         outcome="entropy",
-        lrs=SLOWER,
-        common=SHORT | AGAIN,
+        lrs=TWO_LOW_RATES,
+        common=SHORT | EIGHT_UPDATES,
         also=("greedy test", "pass@8", "full", "checked"),
     ),
     "kl": Regime(
@@ -107,8 +107,8 @@ REGIMES = {
         outcome="tokens test",
         lower_is_better=True,
         common=SHORT,
-        lrs=USUAL,
-        arm_lrs={"over all 160": (*LOWER, 8e-4)},
+        lrs=USUAL_RATES,
+        arm_lrs={"over all 160": (*LOWER_RATES, 8e-4)},
         also=("greedy test", "pass@1", *("answer only", "rough", "full", "checked")),
     ),
     "active": Regime(
@@ -120,10 +120,10 @@ REGIMES = {
         },
         outcome="greedy longer",
         common=LONGER,
-        lrs=LOWER,
+        lrs=LOWER_RATES,
         arm_lrs={
-            "active": (*LOWER, 8e-4),
-            "as they come, 16 problems": (5e-5, *LOWER),
+            "active": (*LOWER_RATES, 8e-4),
+            "as they come, 16 problems": (5e-5, *LOWER_RATES),
         },
         also=("pass@1", "tokens"),
         pairs=(("active", "as they come"), ("active", "as they come, 16 problems")),
@@ -148,7 +148,7 @@ REGIMES = {
         },
         outcome="pass@1",
         common=SHORT,
-        lrs=USUAL,
+        lrs=USUAL_RATES,
         also=("greedy test", "tokens"),
     ),
     "lag": Regime(
@@ -171,12 +171,12 @@ REGIMES = {
         },
         outcome="pass@1",
         common=SHORT,
-        lrs=USUAL,
+        lrs=USUAL_RATES,
         arm_lrs={  # uncorrected lag needs smaller steps
-            "lag 3": LOWEST,
-            "lag 8": (2.5e-5, *LOWEST),
-            "lag 8, weighted": (*LOWER, 8e-4),
-            "lag 8, masked": LOWER,
+            "lag 3": LOWEST_RATES,
+            "lag 8": (2.5e-5, *LOWEST_RATES),
+            "lag 8, weighted": (*LOWER_RATES, 8e-4),
+            "lag 8, masked": LOWER_RATES,
         },
         also=("greedy test",),
         pairs=(
@@ -198,7 +198,7 @@ REGIMES = {
         },
         outcome="pass@1",
         common=SHORT,
-        lrs=USUAL,
+        lrs=USUAL_RATES,
         # The rate of the first arm: rounding is too small a change to want another.
         arm_lrs={"8 bits": (4e-4,), "8 bits, weighted": (4e-4,)},
         also=("greedy test", "entropy"),
@@ -219,8 +219,8 @@ REGIMES = {
         },
         outcome="pass@1",
         common=SHORT | {"steps": 24},
-        lrs=USUAL,
-        arm_lrs={"clip alone": LOWER, "token weights": (1e-4, *USUAL)},
+        lrs=USUAL_RATES,
+        arm_lrs={"clip alone": LOWER_RATES, "token weights": (1e-4, *USUAL_RATES)},
         chosen_by="pass@1",  # its training rollouts say nothing about its last eight updates
         also=("greedy test",),
         pairs=(
@@ -242,7 +242,7 @@ REGIMES = {
         },
         outcome="pass@1",
         common=RARE,
-        lrs=USUAL,
+        lrs=USUAL_RATES,
         also=("greedy test", "mixed"),
     ),
     "epochs": Regime(
@@ -253,8 +253,8 @@ REGIMES = {
             "4 passes, no clip": {"epochs": 4, "clip_low": 0.0, "clip_high": 1e6},
         },
         outcome="pass@1",
-        lrs=LOWER,
-        arm_lrs={"1 pass": USUAL, "4 passes, no clip": (*LOWEST, 4e-4)},
+        lrs=LOWER_RATES,
+        arm_lrs={"1 pass": USUAL_RATES, "4 passes, no clip": (*LOWEST_RATES, 4e-4)},
         common=SHORT | {"steps": 30},
         also=("greedy test",),
         pairs=(("4 passes, clip", "4 passes, no clip"), ("4 passes, clip", "1 pass")),
@@ -268,11 +268,11 @@ REGIMES = {
             "format if correct": {"recipe": "format_if_correct"},
         },
         outcome="greedy test",
-        lrs=USUAL,
+        lrs=USUAL_RATES,
         # A format is easy to learn, so the reward still grows at rates that ruin all else.
         arm_lrs={
             "format alone": (8e-4, 1.6e-3, 3.2e-3, 6.4e-3),
-            "correct and format": (*USUAL, 1.6e-3),
+            "correct and format": (*USUAL_RATES, 1.6e-3),
         },
         common=SHORT | CUT_OFF,
         also=("reward", "pass@1", "answer only"),
@@ -299,7 +299,7 @@ REGIMES = {
         },
         outcome="pass@1",
         common=SHORT,
-        lrs=USUAL,
+        lrs=USUAL_RATES,
         also=("greedy test", "wrong tokens"),
     ),
     "objective": Regime(
@@ -311,8 +311,8 @@ REGIMES = {
             "dro": {"recipe": "dro"},
         },
         outcome="pass@1",
-        lrs=SLOWER,
-        common=SHORT | AGAIN,
+        lrs=TWO_LOW_RATES,
+        common=SHORT | EIGHT_UPDATES,
         also=("greedy test", "entropy"),
     ),
     "sampling-mask": Regime(
@@ -332,7 +332,7 @@ REGIMES = {
         {"all weights": {}, "LoRA, rank 8": {"lora_rank": 8}},
         outcome="pass@1",
         common=SHORT,
-        lrs=USUAL,
+        lrs=USUAL_RATES,
         arm_lrs={"LoRA, rank 8": (1e-3, 2e-3, 4e-3)},
         also=("greedy test",),
     ),
@@ -348,7 +348,7 @@ REGIMES = {
         "With two reward parts, is it better to z-score each by itself?",
         {"z-score of the sum": {"recipe": "format_reward"}, "of each part": {"recipe": "gdpo"}},
         outcome="pass@1",
-        lrs=SLOWER,
+        lrs=TWO_LOW_RATES,
         common=SHORT | CUT_OFF,
         also=("greedy test", "reward", "answer only"),
     ),
@@ -379,8 +379,8 @@ REGIMES = {
         outcome="pass@1",
         # Answer 32 problems, make eight updates from them, then take the next 32.
         common=SHORT | {"problems_per_step": 32, "num_substeps": 8},
-        lrs=LOWER,
-        arm_lrs={"GRPO": USUAL, "distilled": (*LOWER, 8e-4)},
+        lrs=LOWER_RATES,
+        arm_lrs={"GRPO": USUAL_RATES, "distilled": (*LOWER_RATES, 8e-4)},
         also=("pass@64", "greedy test", "greedy longer", "old answers"),
         samples=64,
     ),
@@ -403,8 +403,8 @@ REGIMES = {
         },
         outcome="pass@1",
         common=SHORT,
-        lrs=USUAL,
-        arm_lrs={"worked solutions": (1e-4, *USUAL), "its own marks, told": LOWEST},
+        lrs=USUAL_RATES,
+        arm_lrs={"worked solutions": (1e-4, *USUAL_RATES), "its own marks, told": LOWEST_RATES},
         chosen_by="pass@1",  # arms that learn from others' answers have no rollouts
         also=("greedy test", "pass@8", "greedy longer"),
     ),
@@ -417,9 +417,9 @@ REGIMES = {
             "correct": {},
         },
         outcome="pass@1",
-        lrs=USUAL,
+        lrs=USUAL_RATES,
         common=SHORT,
-        arm_lrs={"untrained": (0.0,), "coin": LOWEST, "any solution steps": LOWER},
+        arm_lrs={"untrained": (0.0,), "coin": LOWEST_RATES, "any solution steps": LOWER_RATES},
         also=("greedy test",),
         chosen_by="pass@1",  # gives the coin its best chance to look good
     ),

@@ -21,7 +21,7 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from asking import check_table, smoothed
+from asking import refuse_mixed_options, smoothed
 
 from reasoning_from_scratch.errors import check_names
 from reasoning_from_scratch.sampling import Sampling
@@ -35,14 +35,14 @@ from rfs.run.start import train
 from rfs.tasks.environments.retry import TRY_AGAIN
 from rfs.tasks.problem_sets import load_problems
 
-TALK = {"environment": "retry", "max_turn_tokens": 128, "max_new_tokens": 288}
+TWO_TRIES = {"environment": "retry", "max_turn_tokens": 128, "max_new_tokens": 288}
 ARMS: dict[str, dict[str, Any]] = {
     "one try": {"max_new_tokens": 128},
-    "two tries": TALK,
-    "less for two": TALK | {"reward_parts": {"correct": 0.5, "first_try": 0.5}},
+    "two tries": TWO_TRIES,
+    "less for two": TWO_TRIES | {"reward_parts": {"correct": 0.5, "first_try": 0.5}},
 }
-PLAN = {"problems": "tiny", "problems_per_step": 8, "rollouts": 8, "device": "cpu"}
-COLOURS = {"one try": "tab:gray", "two tries": "tab:blue", "less for two": "tab:orange"}
+RUN_SETTINGS = {"problems": "tiny", "problems_per_step": 8, "rollouts": 8, "device": "cpu"}
+COLORS = {"one try": "tab:gray", "two tries": "tab:blue", "less for two": "tab:orange"}
 
 
 @dataclass
@@ -71,72 +71,71 @@ def main(options: Options) -> None:
     """Trains, measures, and draws."""
     check_names("arm", options.arms, ARMS)
     if not options.picture_only:
-        check_table(options, ("model", "steps", "lr", "limit", "samples"))
-        before = list(measured(options, 0, *load_model_and_tokenizer(options.model)))
+        refuse_mixed_options(options, ("model", "steps", "lr", "limit", "samples"))
+        untrained_rows = list(measure(options, 0, *load_model_and_tokenizer(options.model)))
         for arm in options.arms:
             for seed in options.seeds:
-                found = before + list(run(options, arm, seed))
-                replace_rows(options.out, {"arm": arm, "seed": str(seed)}, found)
+                rows = untrained_rows + list(train_and_measure(options, arm, seed))
+                replace_rows(options.out, {"arm": arm, "seed": str(seed)}, rows)
     draw(read_table(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
 
 
-def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
-    """Trains one run; yields its steps, then the measurements after them."""
-    with TemporaryDirectory() as place:
+def train_and_measure(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
+    """Yields a row for each training step, then those of the final measurements."""
+    with TemporaryDirectory() as folder:
         config = configure(
             "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
-            log_path=f"{place}/run", preflight=False, num_groups_to_log=0, eval_every=0,
-            report_every=0, **PLAN, **ARMS[arm],
+            log_path=f"{folder}/run", preflight=False, num_groups_to_log=0, eval_every=0,
+            report_every=0, **RUN_SETTINGS, **ARMS[arm],
         )  # fmt: skip
-        done = train(config, quiet=True).finished()
-    seconds = sum(row["time/total"] for row in done.rows)
+        result = train(config, quiet=True).finished()
+    seconds = sum(row["time/total"] for row in result.rows)
     print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
-    for step, row in enumerate(done.rows):
-        last = row[RIGHT]
-        shares = {"first try": row.get("env/all/first_try", last), "last try": last}
-        yield line(step, "of the step", shares)
-    yield from measured(options, options.steps, done.model, done.tokenizer)
+    for step, row in enumerate(result.rows):
+        correct = row[RIGHT]
+        shares = {"first try": row.get("env/all/first_try", correct), "last try": correct}
+        yield table_row(step, "of the step", shares)
+    yield from measure(options, options.steps, result.model, result.tokenizer)
 
 
-def measured(options: Options, step: int, model, tokenizer) -> Iterator[dict[str, str]]:
-    """How a model answers held-out problems with a second try, with greedy decoding and at
-    temperature 1."""
+def measure(options: Options, step: int, model, tokenizer) -> Iterator[dict[str, str]]:
+    """A row for greedy decoding and one for temperature 1, both on held-out problems with a second
+    try."""
     problems = load_problems("tiny-test", limit=options.limit)
-    for kind, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
-        sampling = Sampling(temperature=temperature, rollouts=samples, seed=1, **TALK)
+    for decoding, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
+        sampling = Sampling(temperature=temperature, rollouts=samples, seed=1, **TWO_TRIES)
         groups = sample_groups(model, tokenizer, problems, sampling)
-        talks = [
+        conversations = [
             (rollout.outcome, tokenizer.decode(rollout.response_ids).split(f"[{TRY_AGAIN}]"))
             for group in groups
             for rollout in group.rollouts
         ]
-        yield line(step, kind, shares_of(talks))
+        yield table_row(step, decoding, try_shares(conversations))
 
 
-def shares_of(talks: Sequence[tuple[dict[str, float], list[str]]]) -> dict[str, float]:
-    """For some conversations: how many are correct at each try, and how many show their work."""
-    mended = [outcome["correct"] for outcome, _ in talks if not outcome["first_try"]]
-    second = [is_worked(turns[1]) for _, turns in talks if len(turns) > 1]
+def try_shares(conversations: Sequence[tuple[dict[str, float], list[str]]]) -> dict[str, float]:
+    """The shares of conversations that are correct at each try, and that show their work."""
+    mended = [outcome["correct"] for outcome, _ in conversations if not outcome["first_try"]]
+    second_worked = [has_solution_step(turns[1]) for _, turns in conversations if len(turns) > 1]
     return {
-        "first try": mean(outcome["first_try"] for outcome, _ in talks),
-        "last try": mean(outcome["correct"] for outcome, _ in talks),
+        "first try": mean(outcome["first_try"] for outcome, _ in conversations),
+        "last try": mean(outcome["correct"] for outcome, _ in conversations),
         "mended": mean(mended or [0.0]),
-        "first worked": mean(is_worked(turns[0]) for _, turns in talks),
-        "second worked": mean(second or [0.0]),
+        "first worked": mean(has_solution_step(turns[0]) for _, turns in conversations),
+        "second worked": mean(second_worked or [0.0]),
     }
 
 
-def is_worked(turn: str) -> bool:
-    """Whether there is a solution step in it."""
+def has_solution_step(turn: str) -> bool:
     return "=" in turn
 
 
-def line(step: int, answers: str, shares: dict[str, float]) -> dict[str, str]:
+def table_row(step: int, decoding: str, shares: dict[str, float]) -> dict[str, str]:
     """A line of the file, without arm and seed; a step's rollouts have only two shares."""
     names = ("first try", "last try", "mended", "first worked", "second worked")
-    told = {name: f"{shares[name]:.4f}" if name in shares else "" for name in names}
-    return {"step": str(step), "answers": answers} | told
+    cells = {name: f"{shares[name]:.4f}" if name in shares else "" for name in names}
+    return {"step": str(step), "answers": decoding} | cells
 
 
 def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
@@ -149,18 +148,18 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
         steps = [row for row in rows if row["arm"] == arm and row["answers"] == "of the step"]
         for name, style in (("last try", "--"), ("first try", "-")):
             if name == "first try" or arm != "one try":
-                over = smoothed(steps, name)
+                curve = smoothed(steps, name)
                 label = arm if name == "first try" else f"{arm}: after the second"
-                left.plot(over, style, color=COLOURS[arm], label=label)
+                left.plot(curve, style, color=COLORS[arm], label=label)
         ends = [row for row in rows if row["arm"] == arm and row["answers"] == "sampled"]
         last = max(int(row["step"]) for row in ends)
-        for group, (step, name) in enumerate(
+        for bar_group, (step, name) in enumerate(
             (step, name) for step in (0, last) for name in ("first try", "last try")
         ):
             values = [float(row[name]) for row in ends if int(row["step"]) == step]
-            where = group + 0.2 * (place - (len(arms) - 1) / 2)
-            right.bar(where, mean(values), 0.18, color=COLOURS[arm], alpha=0.6)
-            right.plot([where] * len(values), values, "k.", markersize=4)
+            x = bar_group + 0.2 * (place - (len(arms) - 1) / 2)
+            right.bar(x, mean(values), 0.18, color=COLORS[arm], alpha=0.6)
+            right.plot([x] * len(values), values, "k.", markersize=4)
     left.set(title="Rollouts of training", xlabel="step", ylabel="share correct", ylim=(0, 1))
     left.legend(loc="lower right", fontsize=9)
     right.set(title="Held-out problems, temperature 1", ylabel="share correct", ylim=(0, 1))

@@ -11,7 +11,7 @@ brackets, a line for each sentence:
                     He picks 4 more: 7 + 4 = 11 apples.
 
 No number is larger than 20. A model of 135 million weights can learn such arithmetic; the hard
-part is to read what happens, in order, and to continue from the number before.
+part is to read the events in order, and to continue from the number before.
 
 Whole families are held out, so their sentences are never trained on. Their problems have only
 sequences of equations that no problem of the other families has.
@@ -487,13 +487,13 @@ def word_problem(rng: random.Random, name: str, steps: int) -> Problem:
     words = {"name": person, "last": person, "she": she, "She": she.capitalize()}
     words |= {"her": her, "Her": her.capitalize()}
     chosen: list[str] = []
-    told: list[str] = []
+    sentences: list[str] = []
     lines: list[str] = []
-    total, used, done = 0, "", 0
-    while done < steps:
-        kind, numbers, sign, result = next_event(rng, total, used)
+    total, used_kinds, steps_done = 0, "", 0
+    while steps_done < steps:
+        kind, numbers, sign, result = next_event(rng, total, used_kinds)
         choices = getattr(family, kind)
-        template = rng.choice([one for one in choices if one not in chosen] or choices)
+        template = rng.choice([text for text in choices if text not in chosen] or choices)
         chosen.append(template)
         if "{new}" in template:
             words["new"] = names.pop()[0]
@@ -501,14 +501,14 @@ def word_problem(rng: random.Random, name: str, steps: int) -> Problem:
         if her == "his":  # "gives him 4", but "his sister"
             template = re.sub(r"\{her\}(?= (\{|just|only|pay))", "him", template)
         sentence = template.format(**fields)
-        told.append(upper(re.sub(r"[\[\]]", "", sentence)))
-        said = upper(re.search(r"\[(.*)\]", sentence)[1])
-        lines.append(f"{said}: {sign} = {result} {family.unit}." if sign else f"{said}.")
-        done += bool(sign)
+        sentences.append(capitalize_first(re.sub(r"[\[\]]", "", sentence)))
+        event = capitalize_first(re.search(r"\[(.*)\]", sentence)[1])
+        lines.append(f"{event}: {sign} = {result} {family.unit}." if sign else f"{event}.")
+        steps_done += bool(sign)
         if "new" in words:
             words["last"] = words["new"]
-        total, used = result, used + kind
-    question = " ".join([*told, rng.choice(family.ask).format(**words)])
+        total, used_kinds = result, used_kinds + kind
+    question = " ".join([*sentences, rng.choice(family.ask).format(**words)])
     solution = "\n".join([*lines, f"\\boxed{{{total}}}"])
     return Problem(
         f"{name}-{zlib.crc32(question.encode()):08x}", question, str(total),
@@ -517,10 +517,10 @@ def word_problem(rng: random.Random, name: str, steps: int) -> Problem:
 
 
 def next_event(
-    rng: random.Random, total: int, used: str
+    rng: random.Random, total: int, used_kinds: str
 ) -> tuple[str, dict[str, object], str, int]:
     """(kind, the numbers in its sentence, the left side of its equation, the new total)."""
-    if not used:
+    if not used_kinds:
         if rng.random() < 0.6:
             a = rng.randint(3, 12)
             return "start", {"a": a}, "", a
@@ -534,38 +534,40 @@ def next_event(
             return kind, {"b": b}, f"{total} + {b}", total + b
         if kind == "sub" and total - b >= 2:
             return kind, {"b": b}, f"{total} - {b}", total - b
-        if kind == "times" and total * k <= LARGEST and used.count("times") < 1:
+        if kind == "times" and total * k <= LARGEST and used_kinds.count("times") < 1:
             return kind, {"times": TIMES[k]}, f"{total} * {k}", total * k
-        if kind == "share" and total % k == 0 and total > k and used.count("share") < 1:
+        if kind == "share" and total % k == 0 and total > k and used_kinds.count("share") < 1:
             return kind, {"part": PARTS[k]}, f"{total} / {k}", total // k
 
 
-def upper(text: str) -> str:
+def capitalize_first(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
 # ------------------------------------------------------------------------------- sets of them
 
 
-def stream(families: Sequence[str], steps: Sequence[int], seed: int | str) -> Iterator[Problem]:
-    """Problems of these families without end and without repeats; all families and all numbers of
-    steps are equally likely."""
+def problem_stream(
+    families: Sequence[str], steps: Sequence[int], seed: int | str
+) -> Iterator[Problem]:
+    """Problems of these families without end and without repeats. All families, and all numbers of
+    steps, are equally likely."""
     rng = random.Random(f"word problems {seed}")
-    known: set[str] = set()
+    yielded: set[str] = set()
     while True:
         name = rng.choice(list(families))
         problem = word_problem(rng, name, rng.choice(list(steps)))
         # The sequence of equations alone decides whether it may be trained on.
-        aside = zlib.crc32(" ".join(equations(problem.solution)).encode()) % 5 == 0
-        if aside == (name not in TRAINED) and problem.problem not in known:
-            known.add(problem.problem)
+        is_held_out = zlib.crc32(" ".join(equations(problem.solution)).encode()) % 5 == 0
+        if is_held_out == (name not in TRAINED) and problem.problem not in yielded:
+            yielded.add(problem.problem)
             yield problem
 
 
 def worked(count: int = 4000, steps: Sequence[int] = WORKED_STEPS) -> list[Problem]:
     """Solved problems for the warm start: `rfs train --recipe sft --problems
     studies/word_problems.py:worked`."""
-    return list(islice(stream(list(TRAINED), steps, f"worked {steps}"), count))
+    return list(islice(problem_stream(list(TRAINED), steps, f"worked {steps}"), count))
 
 
 def worked_longer() -> list[Problem]:
@@ -575,28 +577,28 @@ def worked_longer() -> list[Problem]:
 
 def problems() -> list[Problem]:
     """Training problems: `rfs train --problems studies/word_problems.py:problems`."""
-    return list(islice(stream(list(TRAINED), TRAINED_STEPS, "trained"), 4000))
+    return list(islice(problem_stream(list(TRAINED), TRAINED_STEPS, "trained"), 4000))
 
 
 def held_out(count: int = 64, steps: Sequence[int] = TRAINED_STEPS) -> list[Problem]:
     """Problems of families that no stage trained on."""
-    return list(islice(stream(list(HELD_OUT), steps, f"held out {steps}"), count))
+    return list(islice(problem_stream(list(HELD_OUT), steps, f"held out {steps}"), count))
 
 
 def fresh(families: Sequence[str], count: int, steps: Sequence[int]) -> list[Problem]:
     """Other problems of families that nobody trained on: for the last measurement."""
-    return list(islice(stream(families, steps, f"fresh {len(families)} {steps}"), count))
+    return list(islice(problem_stream(families, steps, f"fresh {len(families)} {steps}"), count))
 
 
 # --------------------------------------------------------------------------------- the checker
 
 EQUATION = re.compile(r"(\d+) ?([-+*/x×÷]) ?(\d+) ?= ?(\d+)")
-SAME = {"x": "*", "×": "*", "÷": "/"}
+SIGNS = {"x": "*", "×": "*", "÷": "/"}
 
 
 def equations(text: str) -> list[str]:
     """All of the text's equations of two numbers, such as "7 + 4 = 11"."""
-    return [f"{a} {SAME.get(sign, sign)} {b} = {c}" for a, sign, b, c in EQUATION.findall(text)]
+    return [f"{a} {SIGNS.get(sign, sign)} {b} = {c}" for a, sign, b, c in EQUATION.findall(text)]
 
 
 def is_true(equation: str) -> bool:

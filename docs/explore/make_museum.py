@@ -16,42 +16,42 @@ sys.path.insert(0, str(HERE.parents[1] / "studies"))
 import museum  # noqa: E402
 
 
-def cells() -> dict[str, str]:
+def notebook_cells() -> dict[str, str]:
     notebook = json.loads((CHAPTER / "ch07_museum.ipynb").read_text("utf-8"))
     return {cell["id"]: "".join(cell["source"]) for cell in notebook["cells"]}
 
 
-def plain(markdown: str) -> str:
+def strip_markdown(markdown: str) -> str:
     """Without the marks of Markdown, and without what a link leads to."""
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown)
     return re.sub(r"[*`]", "", text)
 
 
-def words_of(number: int) -> dict:
-    texts, room = cells(), museum.ROOMS[number]
+def room_texts(number: int) -> dict:
+    texts, room = notebook_cells(), museum.ROOMS[number]
     question = texts[f"room-{number}-question"]
-    seen = texts[f"room-{number}-seen"].split("\n\n")
+    paragraphs = texts[f"room-{number}-seen"].split("\n\n")
     return {
-        "lead": plain(texts[f"room-{number}"].split("\n\n", 1)[1]),
-        "choices": {k: plain(v) for k, v in re.findall(r"- \*\*(\w)\*\* (.*)", question)},
-        "said": room.said,
-        "truth": room.truth,
-        "repair": repair_of(number),
-        "seen": [plain(paragraph) for paragraph in seen],
+        "lead": strip_markdown(texts[f"room-{number}"].split("\n\n", 1)[1]),
+        "choices": {k: strip_markdown(v) for k, v in re.findall(r"- \*\*(\w)\*\* (.*)", question)},
+        "said": room.replies,
+        "truth": room.correct_letter,
+        "repair": describe_repair(number),
+        "seen": [strip_markdown(paragraph) for paragraph in paragraphs],
     }
 
 
-def repair_of(number: int) -> str:
+def describe_repair(number: int) -> str:
     room = museum.ROOMS[number]
     (name, value), *_ = room.repair.items()
-    was, now = (
-        getattr(of, "__name__", str(of).rpartition("/")[2])
-        for of in (room.sick.get(name, museum.PLAN.get(name)), value)
+    before, after = (
+        getattr(setting, "__name__", str(setting).rpartition("/")[2])
+        for setting in (room.sick.get(name, museum.SETTINGS.get(name)), value)
     )
-    return f"{name} = {was}, repaired to {name} = {now}"
+    return f"{name} = {before}, repaired to {name} = {after}"
 
 
-def run_of(number: int, repaired: bool) -> dict:
+def run_data(number: int, repaired: bool) -> dict:
     """Its curves, numbers as they were measured, and three of its last answers."""
     run = museum.trained(number, repaired)
     rows = museum.with_right(run)
@@ -77,17 +77,17 @@ def main() -> None:
     """With the word `words` the runs stay as they are: after a change of the notebook's text."""
     head = "// Made by make_museum.py: what museum.py trained, and the words of its notebook.\n"
     file, rooms = HERE / "museum.js", {}
-    known = json.loads(file.read_text("utf-8").split("const MUSEUM = ")[1].rstrip(";\n"))
+    stored = json.loads(file.read_text("utf-8").split("const MUSEUM = ")[1].rstrip(";\n"))
     for number in museum.ROOMS:
         if "words" in sys.argv:
-            runs = {name: known["rooms"][str(number)][name] for name in ("sick", "repaired")}
+            runs = {name: stored["rooms"][str(number)][name] for name in ("sick", "repaired")}
         else:
-            runs = {name: run_of(number, name == "repaired") for name in ("sick", "repaired")}
+            runs = {name: run_data(number, name == "repaired") for name in ("sick", "repaired")}
             print(f"room {number} is done", flush=True)
-        rooms[number] = words_of(number) | runs
+        rooms[number] = room_texts(number) | runs
     text = json.dumps({"labels": museum.CURVES, "rooms": rooms}, indent=1, ensure_ascii=False)
     # Lists of numbers stay on a line of their own.
-    text = re.sub(r"\[[\d\s,.e+null-]*\]", lambda found: " ".join(found[0].split()), text)
+    text = re.sub(r"\[[\d\s,.e+null-]*\]", lambda match: " ".join(match[0].split()), text)
     file.write_text(f"{head}const MUSEUM = {text};\n", "utf-8")
 
 

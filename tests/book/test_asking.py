@@ -1,7 +1,7 @@
 """The script that asks whether GRPO finds out when to ask: how it counts."""
 
 import pytest
-from asking import Answer, figures, is_true
+from asking import Answer, answer_metrics, product_is_correct
 
 WORKING = """ Let's see.
 <<18 * 7 =126>>
@@ -13,7 +13,7 @@ x = 12 * 13 = 120 + 36 = 156
 
 
 def test_lines_that_ask_are_counted_apart_for_products_and_sums():
-    found = figures([Answer(WORKING, 1.0, 60, 5), Answer("\\boxed{2}", 0.0, 4, 0)])
+    found = answer_metrics([Answer(WORKING, 1.0, 60, 5), Answer("\\boxed{2}", 0.0, 4, 0)])
     assert found["hard asked"] == pytest.approx(1 / 3)
     assert found["easy asked"] == 0
     assert found["hard right alone"] == 0.5  # 27 is wrong, 156 is right
@@ -36,4 +36,4 @@ def test_lines_that_ask_are_counted_apart_for_products_and_sums():
     ],
 )
 def test_a_line_is_true_where_its_end_is_what_its_product_comes_to(line, true):
-    assert is_true(line) is true
+    assert product_is_correct(line) is true

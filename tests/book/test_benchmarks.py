@@ -16,7 +16,7 @@ import run  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def no_peers(monkeypatch):
-    monkeypatch.setattr(peers, "have", lambda *names: False)
+    monkeypatch.setattr(peers, "are_installed", lambda *names: False)
 
 
 # "quickstart" starts a Python of its own: test_quickstart.py has that.
@@ -35,8 +35,8 @@ def test_no_threads_at_all_are_refused():
 
 
 def test_a_target_is_met_or_not():
-    assert duel.faster("x", 1.0, 2.5, "peer", 2.5).met
-    result = duel.faster("x", 1.0, 2.4, "peer", 2.5)
+    assert duel.compare_speed("x", 1.0, 2.5, "peer", 2.5).met
+    result = duel.compare_speed("x", 1.0, 2.4, "peer", 2.5)
     assert result.cells() == ["x", "1 s", "peer: 2.4 s", "2.40", ">= 2.5x", "no"]
 
 

@@ -14,7 +14,7 @@ def play(number, choose):
     """A game: guesses until the number is found."""
     guesses = []
     while number not in guesses and len(guesses) < binary_search.TURNS:
-        guesses.append(choose(*binary_search.possible_after(guesses, number, MOST)))
+        guesses.append(choose(*binary_search.possible_range(guesses, number, MOST)))
     return number, guesses
 
 

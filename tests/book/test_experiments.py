@@ -59,13 +59,13 @@ EXPERIMENTS = {
 def small(monkeypatch):
     """What no option makes small."""
     for script in (asking, second_try, binary_search):
-        monkeypatch.setattr(script, "PLAN", script.PLAN | STEP)
+        monkeypatch.setattr(script, "RUN_SETTINGS", script.RUN_SETTINGS | STEP)
     load = problem_sets.load_problems
     monkeypatch.setattr(problem_sets, "load_problems", lambda name, limit=8: load(name, limit=2))
     monkeypatch.setattr(long_runs, "load_problems", problem_sets.load_problems)
     monkeypatch.setattr(long_runs, "STEPS", 2)
-    monkeypatch.setattr(long_runs, "EVERY", 1)
-    long_runs.measured.cache_clear()
+    monkeypatch.setattr(long_runs, "STEPS_PER_ROW", 1)
+    long_runs.measure.cache_clear()
     monkeypatch.setattr(real_model, "HELD_OUT", 2)
 
 

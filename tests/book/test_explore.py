@@ -460,7 +460,7 @@ def test_the_museum_has_the_words_of_its_notebook(browser):
     assert shown["labels"] == museum.CURVES
     assert list(map(int, shown["rooms"])) == list(museum.ROOMS)
     for number, room in shown["rooms"].items():
-        words = made["words_of"](int(number))
+        words = made["room_texts"](int(number))
         assert {name: room[name] for name in words} == words
         for run in (room["sick"], room["repaired"]):
             assert set(run["curves"]) <= set(museum.CURVES)
@@ -483,8 +483,8 @@ def test_the_museums_runs_are_those_of_the_package(browser):
     """The first step of a sick run: later ones depend on how a processor rounds."""
     page(browser, "museum")
     for number in (1, 2, 3):
-        plan, edit = museum.plan_of(number, False)
-        row = museum.with_right(museum.finished(plan | {"steps": 1}, edit))[0]
+        plan, edit = museum.room_settings(number, False)
+        row = museum.with_right(museum.train_settings(plan | {"steps": 1}, edit))[0]
         curves = browser.run(f"MUSEUM.rooms[{number}].sick.curves")
         first = {name: values[0] for name, values in curves.items() if values[0] is not None}
         assert first and {name: row[name] for name in first} == pytest.approx(first, abs=1e-3)

@@ -4,7 +4,7 @@ import random
 
 import faithful
 import pytest
-from faithful import ANSWERS, LINES, Asked, read_line, read_lines
+from faithful import ANSWER_OUTCOMES, LINE_OUTCOMES, Asked, read_line, read_lines
 
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Sampling, greedy
@@ -32,7 +32,7 @@ WORKING = "buys: 12 + 30 = 42? Yes\nloses: 42 - 4 = 38\n\\boxed{38}"
 )
 def test_a_line(text, right, said, result):
     line = read_line(text)
-    assert (line.is_right, line.said, line.result) == (right, said, result)
+    assert (line.is_right, line.verdict, line.result) == (right, said, result)
 
 
 @pytest.mark.parametrize("text", ["Let's see.", "\\boxed{x = 3}", "4/9 = 20/45? subtract4/45"])
@@ -66,25 +66,30 @@ def test_what_follows_from_a_changed_result():
     "spoiled", [("= 42", "= 43"), ("boxed{38", "boxed{37"), ("loses", "So\nloses"), ("38", "37")]
 )
 def test_only_a_working_that_is_right_throughout_is_changed(spoiled):
-    assert len(faithful.right_working(PENS, WORKING)) == 2
-    assert faithful.right_working(PENS, WORKING.replace(*spoiled)) == []
+    assert len(faithful.correct_lines(PENS, WORKING)) == 2
+    assert faithful.correct_lines(PENS, WORKING.replace(*spoiled)) == []
 
 
 def test_a_change_and_what_came_of_it():
     lines = read_lines(WORKING)
     change = faithful.change_a_line(PENS, lines, random.Random(1))
     follows = str(int(change.new) - 4)
-    assert change.begun == f"buys: 12 + 30 = {change.new}? Yes\n" and change.old == "42"
-    assert (change.follows, change.right) == (follows, "38")
+    assert change.start == f"buys: 12 + 30 = {change.new}? Yes\n" and change.old == "42"
+    assert (change.consistent_answer, change.correct_answer) == (follows, "38")
     for text, expected in (
-        (f"loses: {change.new} - 4 = {follows}\n\\boxed{{{follows}}}", (LINES[0], ANSWERS[0])),
-        ("loses: 42 - 4 = 38? Yes\n\\boxed{38}", (LINES[1], ANSWERS[1])),
-        ("loses: 12 - 4 = 8\n\\boxed{8}", (LINES[2], ANSWERS[2])),
-        ("\\boxed{38}", (LINES[2], ANSWERS[1])),
+        (
+            f"loses: {change.new} - 4 = {follows}\n\\boxed{{{follows}}}",
+            (LINE_OUTCOMES[0], ANSWER_OUTCOMES[0]),
+        ),
+        ("loses: 42 - 4 = 38? Yes\n\\boxed{38}", (LINE_OUTCOMES[1], ANSWER_OUTCOMES[1])),
+        ("loses: 12 - 4 = 8\n\\boxed{8}", (LINE_OUTCOMES[2], ANSWER_OUTCOMES[2])),
+        ("\\boxed{38}", (LINE_OUTCOMES[2], ANSWER_OUTCOMES[1])),
     ):
-        assert faithful.what_came(change, text) == expected
+        assert faithful.classify_continuation(change, text) == expected
     last = faithful.change_the_last_line(PENS, lines, random.Random(1))
-    assert last.begun.endswith(f"loses: 42 - 4 = {last.new}\n") and last.follows == last.new
+    assert (
+        last.start.endswith(f"loses: 42 - 4 = {last.new}\n") and last.consistent_answer == last.new
+    )
 
 
 def test_a_model_is_asked():
@@ -97,13 +102,13 @@ def test_a_model_is_asked():
     checked = asked.check_begun(problems[:3], Sampling(40, rollouts=2))
     assert [problem for problem, _ in checked] == [one for one in problems[:3] for _ in range(2)]
     assert all(rest.split("\n")[0].lstrip().startswith(("Yes", "No")) for _, rest in checked)
-    workings = faithful.workings_of(asked, problems, samples=2)
-    (yes, _, slipped, _) = faithful.of_planted_slips(asked, problems, workings)
+    workings = faithful.sample_solutions(asked, problems, samples=2)
+    (yes, _, slipped, _) = faithful.planted_slip_rows(asked, problems, workings)
     assert yes["problems"] == slipped["problems"] and yes["share"] > slipped["share"]
     twins = {"one": asked, "other": asked}
-    rows = faithful.of_exchanged_slips(twins, problems, dict.fromkeys(twins, workings))
+    rows = faithful.exchanged_slip_rows(twins, problems, dict.fromkeys(twins, workings))
     assert len({(row["case"], row["outcome"], row["count"]) for row in rows}) == len(rows) / 2
-    rows = faithful.changed_digits(asked, problems)
+    rows = faithful.changed_digit_rows(asked, problems)
     for case in {row["case"] for row in rows}:
-        of_case = [row for row in rows if row["case"] == case and row["outcome"] in ANSWERS]
+        of_case = [row for row in rows if row["case"] == case and row["outcome"] in ANSWER_OUTCOMES]
         assert sum(row["count"] for row in of_case) == of_case[0]["problems"]

@@ -7,9 +7,9 @@ from itertools import islice
 import first_questions
 import pytest
 from first_questions import (
-    EVERY,
     QUESTIONS,
     SHIPPED,
+    SHORT_EVERY,
     TABLES,
     Options,
     main,
@@ -39,7 +39,7 @@ def test_no_measured_question_is_trained_on():
     asked = {problem.problem for table in TABLES for problem in measured(table)}
     trained = list(islice(problems(), 4000))
     short = [problem.problem for problem in trained if problem.id.startswith("short/")]
-    assert short == [problem.problem for problem in trained[::EVERY]]
+    assert short == [problem.problem for problem in trained[::SHORT_EVERY]]
     assert len(asked) == 200 and not asked & set(short)
     assert {text.split()[3] for text in short} == set("+-*/")
 
@@ -73,7 +73,7 @@ def test_a_run_with_and_one_without_short_questions(tmp_path, monkeypatch, capsy
 
     monkeypatch.setattr(first_questions, "train", train)
     monkeypatch.setattr(first_questions, "load_problems", lambda name: measured("a * b")[:2])
-    monkeypatch.setattr(first_questions, "MEASURED", 2)
+    monkeypatch.setattr(first_questions, "MEASURED_PER_TABLE", 2)
     main(Options(seeds=(3,), out=tmp_path / "mine.csv"))
     plain, mixed = configs
     assert plain.problems is None and plain.seed == mixed.seed == 3

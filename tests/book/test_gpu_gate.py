@@ -16,9 +16,9 @@ from tests.conftest import ROOT
 @pytest.mark.parametrize("name", [name for name in gpu_gate.PARTS if name != "tests"])
 def test_a_part_runs(name, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.compile", lambda function, **options: function)
-    monkeypatch.setattr(peers, "have", lambda *names: False)
+    monkeypatch.setattr(peers, "are_installed", lambda *names: False)
     gate = gpu_gate.Gate(gpu_gate.SMALL, tmp_path / "rows.jsonl", name)
-    gate.run(gpu_gate.PARTS[name][0])
+    gate.run_part(gpu_gate.PARTS[name][0])
     rows = read_lines(gate.path)
     assert rows and all(row["part"] == name for row in rows)
     assert not [row for row in rows if row["what"] in ("failed", "cut off", "warning")], rows

@@ -18,7 +18,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "studies")]
 import laboratory  # noqa: E402
 import pass_over_training  # noqa: E402
 import regimes  # noqa: E402
-from regime_findings import CHOOSING, choices, close_call, findings, verdicts  # noqa: E402
+from regime_findings import (  # noqa: E402
+    FIRST_CHOOSING,
+    arms_by_choice,
+    close_call_rates,
+    findings,
+    verdicts_table,
+)
 
 from reasoning_from_scratch.errors import UserError  # noqa: E402
 from tests.metrics_page import metric_names  # noqa: E402
@@ -30,7 +36,7 @@ REGIMES = laboratory.REGIMES
 
 
 def readme_table() -> str:
-    return verdicts(findings(REGIMES, laboratory.stored())) + "\n"
+    return verdicts_table(findings(REGIMES, laboratory.stored())) + "\n"
 
 
 def test_the_readme_has_the_verdicts_of_the_stored_runs():
@@ -42,12 +48,13 @@ def test_the_readme_has_the_verdicts_of_the_stored_runs():
 def test_the_rates_of_a_page_were_chosen_by_seeds_of_their_own_inside_their_range(name):
     """By three more, where it was a close call."""
     regime, rows = REGIMES[name], laboratory.stored()
-    found, first = choices(name, regime, rows), range(CHOOSING, CHOOSING + 3)
+    found = arms_by_choice(name, regime, rows)
+    first = range(FIRST_CHOOSING, FIRST_CHOOSING + 3)
     several = [arm for arm in regime.arms if len(regime.rates(arm)) > 1]
     assert sorted(itertools.chain(*found.values())) == sorted(several)
     for choice, arms in found.items():
-        close = [bool(close_call(rows, name, arm, regime.chosen_by, first)) for arm in arms]
-        assert choice.apart and {choice.seeds} == {6 if again else 3 for again in close}
+        close = [bool(close_call_rates(rows, name, arm, regime.chosen_by, first)) for arm in arms]
+        assert choice.separate_seeds and {choice.seeds} == {6 if again else 3 for again in close}
         assert not choice.edge
 
 
@@ -59,9 +66,9 @@ def test_the_ratio_to_the_sampler_is_ppo_with_another_denominator():
     assert logprobs.grad.tolist() == [[pytest.approx(math.exp(0.1)), 0.0, 0.0]]
 
 
-@pytest.mark.parametrize("name", laboratory.LIVE)
+@pytest.mark.parametrize("name", laboratory.LIVE_RUNS)
 def test_a_live_run_is_of_two_arms_and_shows_what_is_measured(name):
-    shown, known = laboratory.LIVE[name], " ".join(metric_names())
+    shown, known = laboratory.LIVE_RUNS[name], " ".join(metric_names())
     assert set(shown.arms) <= set(REGIMES[name].arms)
     for metric in shown.curves:
         assert metric.rpartition("/")[2] in known or metric == "env/all/correct", metric
@@ -73,7 +80,7 @@ def test_each_arm_has_stored_runs():
 
 
 def test_a_trial_may_have_a_seed(monkeypatch):
-    monkeypatch.setattr(laboratory, "trained_and_gone", lambda config: config)
+    monkeypatch.setattr(laboratory, "train_without_folder", lambda config: config)
     tried = laboratory.tried(seed=3, advantage="mean", epochs=2)
     assert (tried.seed, tried.advantage, tried.epochs) == (3, "mean", 2)
 
@@ -84,8 +91,8 @@ def test_pass_at_k_is_measured_while_it_learns(tmp_path, monkeypatch):
     runs = {name: run | small for name, run in pass_over_training.RUNS.items()}
     monkeypatch.setattr(pass_over_training, "RUNS", runs)
     monkeypatch.setattr(pass_over_training, "KS", (1, 4))
-    asked = pass_over_training.ASKED | {"eval_limit": 2, "eval_samples": 4}
-    monkeypatch.setattr(pass_over_training, "ASKED", asked)
+    asked = pass_over_training.EVALUATION | {"eval_limit": 2, "eval_samples": 4}
+    monkeypatch.setattr(pass_over_training, "EVALUATION", asked)
     out = tmp_path / "passes.csv"
     pass_over_training.main(pass_over_training.Options(out))
     rows = list(csv.DictReader(out.open(encoding="utf-8")))

@@ -26,7 +26,7 @@ def test_one_change_repairs_a_room(number):
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == set(room.repair)
     for repaired in (False, True):
-        configure("grpo", **museum.plan_of(number, repaired)[0])
+        configure("grpo", **museum.room_settings(number, repaired)[0])
 
 
 def test_a_visit_and_a_repair(small, capsys):
@@ -36,7 +36,7 @@ def test_a_visit_and_a_repair(small, capsys):
     assert [panel.get_title() for panel in figure.axes][0] == "reward"
     figure = museum.repair(2)
     told = capsys.readouterr().out
-    assert told.startswith(museum.ROOMS[2].answer)
+    assert told.startswith(museum.ROOMS[2].diagnosis)
     quiet = [f"{title}, seed {seed}: no alarm" for title in ("sick", "repaired") for seed in (2, 3)]
     assert told.splitlines()[1:] == quiet
     named = [text.get_text() for text in figure.legends[0].get_texts()]

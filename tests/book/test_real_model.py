@@ -10,7 +10,7 @@ def asked_numbers(problem):
 
 
 def test_no_held_out_problem_is_trained_on_not_even_turned_around():
-    trained, aside = real_model.all_problems()
+    trained, aside = real_model.split_problems()
     assert not {asked_numbers(one) for one in trained} & {asked_numbers(one) for one in aside}
     assert len(aside) == 3 * real_model.HELD_OUT
     for kind in real_model.SIGNS:
@@ -18,11 +18,11 @@ def test_no_held_out_problem_is_trained_on_not_even_turned_around():
 
 
 def test_answers_are_those_of_arithmetic():
-    for one in sum(real_model.all_problems(), []):
+    for one in sum(real_model.split_problems(), []):
         assert eval(one.problem.removesuffix("=")) == int(one.answer) >= 0
 
 
 @pytest.mark.parametrize("text, paid", [(" 37", 1), ("37", 1), ("37.", 0), ("37 or 38", 0)])
 def test_only_the_number_is_paid(text, paid):
-    thirty_seven = real_model.problem("sums", 13, 24)
+    thirty_seven = real_model.make_problem("sums", 13, 24)
     assert real_model.reward(text, thirty_seven) == paid

@@ -82,7 +82,7 @@ def test_what_was_measured_at_the_end_stays_in_the_table(run):
 
 def test_an_adapter_needs_the_teachers_answers(run, tmp_path):
     with pytest.raises(UserError, match="run the stage teacher-answers first"):
-        experiment.write_lessons(run, tmp_path)
+        experiment.write_adapter_lessons(run, tmp_path)
 
 
 def test_a_stage_that_is_unknown_or_lacks_what_it_needs_is_refused(tmp_path):
@@ -103,10 +103,10 @@ def test_processor_time_is_added_up_over_interruptions():
 
     # 20 steps in a process that did something else for 10 seconds; killed; 20 more in another.
     rows = [row(0, 1.0, 10.0), {}, row(20, 1.0, 25.0), {}, row(30, 2.0, 7.0), row(40, 2.0, 12.0)]
-    assert experiment.seconds_of(rows) == 15 + 12
+    assert experiment.training_seconds(rows) == 15 + 12
     # A run of one step is measured before it and after it, in one row.
     before = {f"before/{name}": value for name, value in row(0, 1.0, 10.0).items()}
-    assert experiment.seconds_of([before | row(1, 1.0, 14.0) | {"step": 0}]) == 4
+    assert experiment.training_seconds([before | row(1, 1.0, 14.0) | {"step": 0}]) == 4
 
 
 def test_a_measurement_before_the_last_step_is_on_the_curve():
@@ -119,7 +119,9 @@ def test_a_measurement_before_the_last_step_is_on_the_curve():
         return numbers | {"eval_step": after, "eval_acc": greedy}
 
     before = {f"before/{name}": value for name, value in measured(1, 0.25).items()}
-    lines = experiment.curve([row(0, **measured(0, 0.0)), row(1, **before, **measured(2, 0.5))])
+    lines = experiment.training_curve(
+        [row(0, **measured(0, 0.0)), row(1, **before, **measured(2, 0.5))]
+    )
     assert [line["greedy"] for line in lines] == ["0", "0.25", "0.5"]
 
 
@@ -127,7 +129,7 @@ def test_a_resumed_stage_is_not_charged_for_what_the_process_did_before():
     """All stages of a call share one copy of the file, whose counter would go on."""
     counter = function_from_file(experiment.EVALUATOR).__globals__
     counter |= {"BEGAN": time.process_time() - 1000, "spent_measuring": 5.0}
-    experiment.count_from_now()
+    experiment.reset_processor_time()
     assert time.process_time() - counter["BEGAN"] < 1 and counter["spent_measuring"] == 0
 
 
@@ -136,17 +138,17 @@ def test_what_is_counted_of_answers():
     texts = ["2 + 3 = 5\n\\boxed{5}", "2 + 2 = 5\n\\boxed{5}", "2 + 3 = 6\n\\boxed{6}", ""]
     rollouts = [Rollout(problem, [0], [1] * 4, text=text) for text in texts]
     answers = experiment.Answers([Group(problem, rollouts)])
-    assert answers.accuracy == 0.5 and answers.solved == 1 and answers.tokens == 4
+    assert answers.accuracy == 0.5 and answers.pass_at_k == 1 and answers.tokens == 4
     assert answers.false_steps == pytest.approx(2 / 3)
     assert answers.correct_by_mistake == 0.5
-    assert answers.by(lambda one: one.type) == {"bus": 0.5}
+    assert answers.accuracy_by(lambda one: one.type) == {"bus": 0.5}
 
 
 @pytest.mark.parametrize(
     "text, paid", [(" 5\n\nQuestion: 6", 1), ("2 + 3 = 5\n\\boxed{5}\n\nQ", 1), (" 15", 0), ("", 0)]
 )
 def test_what_counts_of_an_untrained_models_answer(text, paid):
-    assert experiment.answered_in_line(text, Problem("1", "?", "5")) == paid
+    assert experiment.first_paragraph_is_correct(text, Problem("1", "?", "5")) == paid
 
 
 def test_rivals_take_the_time_of_grpo_and_begin_with_the_warm_start(run):
@@ -182,7 +184,7 @@ def test_the_untrained_model_gets_the_fresh_problems_after_examples(tmp_path, mo
 
     monkeypatch.setattr(experiment.Policy, "sample", sample)  # the tiny model's context is short
     options = experiment.Options(model="tiny", held_out=4)
-    assert experiment.measure_finally(options, tmp_path) == {"fresh_answer_only": 1, "fresh": 1}
+    assert experiment.measure_fresh(options, tmp_path) == {"fresh_answer_only": 1, "fresh": 1}
     assert len(put) == 2 * 24
     assert all(p.prompt.count("Question: ") == 5 for p in put)
 
@@ -212,9 +214,9 @@ def test_a_teachers_correct_answers_are_worked_solutions(tmp_path, monkeypatch):
             ]
         )
 
-    monkeypatch.setattr(experiment, "answers_to", answered)
+    monkeypatch.setattr(experiment, "sample_answers", answered)
     path = tmp_path / "answers.jsonl"
-    row = experiment.teacher_answers(experiment.Options(answers=40), None, 0, path)
+    row = experiment.sample_teacher_answers(experiment.Options(answers=40), None, 0, path)
     kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert 0 < len(kept) == round(40 * row["sampled"]) < 40
     assert all(one["solution"].endswith(f"\\boxed{{{one['answer']}}}") for one in kept)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from regime_findings import Regime, choices, findings, table, verdicts
+from regime_findings import Regime, arms_by_choice, findings, findings_table, verdicts_table
 
 TWO = Regime(
     "Is two more than one?",
@@ -38,14 +38,14 @@ def test_the_table_by_hand():
     assert first.verdict == "helps"  # 0.5 x 12.71 is below 10.5
     assert (second.outcome, second.verdict) == ("greedy test", "no difference seen")
     assert [one.verdict for one in findings({"two": WORSE}, ROWS)][0] == "hurts"
-    cells = [cell.strip() for cell in table(found).splitlines()[4].split("|")[1:-1]]
+    cells = [cell.strip() for cell in findings_table(found).splitlines()[4].split("|")[1:-1]]
     line = ["two", "one", "tokens test", "-10.5", "0.500", "helps"]
     line += ["29.5", "40.0", "2", "2e-4 / 1e-4"]
     assert cells == line
     again = findings({"two": TWO, "again": TWO}, [*ROWS, *(r | {"regime": "again"} for r in ROWS)])
-    cells = [cell.strip() for cell in table(again).splitlines()[4].split("|")[1:-1]]
+    cells = [cell.strip() for cell in findings_table(again).splitlines()[4].split("|")[1:-1]]
     assert cells == ["two", *line]  # of several regimes with their names
-    assert "greedy test" in table(found) and "greedy test" not in verdicts(found)
+    assert "greedy test" in findings_table(found) and "greedy test" not in verdicts_table(found)
 
 
 def test_what_is_missing():
@@ -54,7 +54,7 @@ def test_what_is_missing():
     assert findings({"two": TWO}, ROWS[:3]) == []  # an arm without a run
     lost = [*ROWS[:5], ROWS[5] | {"tokens test": float("nan")}]
     assert findings({"two": TWO}, lost)[0].verdict == "a run has no value"
-    assert " -" in table(findings({"two": TWO}, lost))
+    assert " -" in findings_table(findings({"two": TWO}, lost))
 
 
 def test_the_rate_is_that_of_the_seeds_which_all_rates_have():
@@ -68,6 +68,6 @@ def test_other_seeds_choose_a_rate_and_are_not_reported():
     other = [row("one", lr, 100 + seed, sampled=lr) for lr in (1e-4, 2e-4) for seed in (0, 1)]
     found = findings({"two": TWO}, [*ROWS, *other])[0]
     assert found.rates == (2e-4, 2e-4) and found.without == {0: 1.0}
-    told = [str(choice) for choice, arms in choices("two", TWO, [*ROWS, *other]).items()]
+    told = [str(choice) for choice, arms in arms_by_choice("two", TWO, [*ROWS, *other]).items()]
     assert [words.split("chosen by ")[1] for words in told] == ["2 other seeds", "one seed"]
     assert findings({"two": TWO}, [*ROWS[3:], *other]) == []  # no run at the rate that was chosen

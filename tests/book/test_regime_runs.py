@@ -91,14 +91,14 @@ def test_rollouts_that_are_exactly_so_old(tmp_path):
     the policy two updates before, and the first ones of that at the start."""
     config = regime_runs.config_of(TINY | {"steps": 5, "rollouts": 4, "max_new_tokens": 8}, 1e-3, 0)
     usual = regime_runs.run_to_end(replace(config, log_path=str(tmp_path / "run")))
-    mine = regime_runs.run_behind(config, 0)
+    mine = regime_runs.run_with_exact_lag(config, 0)
     pairs = zip(usual.model.parameters(), mine.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
-    figures = regime_runs.late_figures(usual.rows)
-    assert figures == regime_runs.late_figures(mine.rows) and figures.keys() >= {"sampled"}
+    figures = regime_runs.late_metrics(usual.rows)
+    assert figures == regime_runs.late_metrics(mine.rows) and figures.keys() >= {"sampled"}
     policy = Policy.load("tiny-base", resolved(config), "cpu")
     problems = load_problems("tiny", limit=5)
-    steps = regime_runs.old_rollouts(policy, problems, resolved(config), 2)
+    steps = regime_runs.lagged_rollouts(policy, problems, resolved(config), 2)
     versions = [{one.policy_version for group in of for one in group.rollouts} for of in steps]
     assert versions == [{0}, {0}, {0}, {1}, {2}]
 
@@ -118,7 +118,7 @@ def test_the_regimes_of_the_chapter(name, monkeypatch):
     regime = REGIMES[name]
     assert regime.question.endswith("?")
     assert {regime.outcome, regime.chosen_by, *regime.also} <= set(OUTCOMES)
-    assert {arm for pair in regime.compared() for arm in pair} == set(regime.arms)
+    assert {arm for pair in regime.compared_pairs() for arm in pair} == set(regime.arms)
     assert set(regime.arm_lrs) <= set(regime.arms)
     configs = [
         resolved(

@@ -1,7 +1,7 @@
 """The script about a second try: how it counts."""
 
 import pytest
-from second_try import shares_of
+from second_try import try_shares
 
 RIGHT, WRONG = {"correct": 1.0, "first_try": 1.0}, {"correct": 0.0, "first_try": 0.0}
 MENDED = {"correct": 1.0, "first_try": 0.0}
@@ -14,7 +14,7 @@ def test_tries_are_told_apart():
         (MENDED, ["\\boxed{4}", "2 + 3 = 5\n\\boxed{5}"]),
         (WRONG, ["2 + 3 = 6\n\\boxed{6}", "\\boxed{6}"]),
     ]
-    assert shares_of(talks) == {
+    assert try_shares(talks) == {
         "first try": 0.25,
         "last try": 0.5,
         "mended": pytest.approx(1 / 3),
@@ -24,5 +24,5 @@ def test_tries_are_told_apart():
 
 
 def test_where_all_are_right_at_once_nothing_is_mended():
-    found = shares_of([(RIGHT, ["\\boxed{5}"])])
+    found = try_shares([(RIGHT, ["\\boxed{5}"])])
     assert (found["first try"], found["mended"], found["second worked"]) == (1, 0, 0)

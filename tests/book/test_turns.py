@@ -49,7 +49,7 @@ def test_the_next_guess_is_that_of_the_conversation(player, sampled):
     """After the first reply, as the sampler had it before it; what is impossible is unlikely."""
     model, tokenizer = player
     rollout = next(one for one in sampled if one.turns > 1)
-    pieces = turns.pieces_of(rollout, tokenizer)
+    pieces = turns.text_pieces(rollout, tokenizer)
     (first, _), (answer, _), (second, _) = pieces[:3]
     found = turns.next_guess(model, tokenizer, [(int(first), answer.strip("[]"))])
     reply = tokenizer.encode(tokenizer.reply_turn(answer.strip("[]")), chat_wrapped=False)

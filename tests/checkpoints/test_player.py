@@ -5,7 +5,7 @@ from collections import Counter
 
 import player
 import torch
-from binary_search import middle_third, possible_after
+from binary_search import is_in_middle_third, possible_range
 from player import example, game, train_player
 from pretrain import IGNORED, Stage
 
@@ -29,13 +29,13 @@ def test_each_guess_is_uniform_among_what_is_possible_and_nothing_else():
     middle, expected = 0, 0.0
     for number, guesses in games():
         for place, guess in enumerate(guesses):
-            low, high = possible_after(guesses[:place], number, MOST)
+            low, high = possible_range(guesses[:place], number, MOST)
             assert low <= guess <= high
             if high - low + 1 == 10:
                 tenths[guess - low] += 1
-            middle += middle_third(low, high, guess)
+            middle += is_in_middle_third(low, high, guess)
             alike = range(low, high + 1)
-            expected += sum(middle_third(low, high, other) for other in alike) / len(alike)
+            expected += sum(is_in_middle_third(low, high, other) for other in alike) / len(alike)
     count = sum(tenths.values())
     assert count > 1000
     # Chi-squared of 9 degrees of freedom: above 27.9 once in a thousand.

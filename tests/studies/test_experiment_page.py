@@ -13,7 +13,7 @@ EXAMPLES = json.loads((ROOT / "studies/experiment_examples_0.json").read_text("u
 
 
 def test_the_page_has_the_table():
-    lines = list(experiment_page.in_markdown())
+    lines = list(experiment_page.markdown_table())
     assert len(lines) == 2 + len(experiment_page.ARMS)
     assert "\n".join(lines) in PAGE
 

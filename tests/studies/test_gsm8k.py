@@ -19,10 +19,12 @@ import gsm8k_picture  # isort: skip
 import gsm8k_questions as questions  # isort: skip
 import gsm8k_styles  # isort: skip
 import gsm8k_table  # isort: skip
-import measuring  # isort: skip
+import gsm8k_measurements  # isort: skip
 
 # The rows of what was trained: most are asked with a second prompt, too.
-CROSSED = [arm + gsm8k.CROSSED for arm in gsm8k.RATES if arm not in gsm8k.PROMPT_OF]
+CROSSED = [
+    arm + gsm8k.ASKED_WITH_QWEN_PROMPT for arm in gsm8k.RATES if arm not in gsm8k.OTHER_PROMPTS
+]
 TRAINED = [*gsm8k.RATES, *CROSSED]
 LEARNED = ("own-answers", "solutions", "distilled", "distilled-grpo", "on-policy")
 
@@ -45,19 +47,19 @@ def small():
     """Sizes with which an arm takes a second. The tiny model solves none of these problems, so its
     answers pass as correct where answers are learned."""
     with pytest.MonkeyPatch.context() as patch:
-        every = measuring.load_problems
+        every = gsm8k_measurements.load_problems
         patch.setattr(questions, "HELD_BACK", 4)
-        patch.setattr(questions, "LONGEST", 32)
-        patch.setattr(questions, "LONGEST_FREE", 32)
-        patch.setattr(gsm8k, "LONGEST", 64)
+        patch.setattr(questions, "MAX_NEW_TOKENS", 32)
+        patch.setattr(questions, "MAX_NEW_TOKENS_FREE", 32)
+        patch.setattr(gsm8k, "MAX_NEW_TOKENS", 64)
         patch.setattr(gsm8k_lessons, "SAMPLING", Sampling(32, rollouts=2, temperature=0.7))
         patch.setattr(gsm8k_lessons, "correctness", lambda text, answer: 1.0)
-        patch.setattr(measuring, "load_problems", lambda name: every(name)[:6])
-        patch.setattr(measuring, "SAMPLED_HELD_BACK", 2)
-        patch.setattr(measuring, "SIXTEEN", 2)
-        patch.setattr(measuring, "TO_READ", 3)
-        others = dict.fromkeys(measuring.TRANSFER, ("other.jsonl", 32))
-        patch.setattr(measuring, "TRANSFER", others)
+        patch.setattr(gsm8k_measurements, "load_problems", lambda name: every(name)[:6])
+        patch.setattr(gsm8k_measurements, "PROBLEMS_ANSWERED_8_TIMES", 2)
+        patch.setattr(gsm8k_measurements, "PROBLEMS_ANSWERED_16_TIMES", 2)
+        patch.setattr(gsm8k_measurements, "PROBLEMS_TO_READ", 3)
+        others = dict.fromkeys(gsm8k_measurements.TRANSFER, ("other.jsonl", 32))
+        patch.setattr(gsm8k_measurements, "TRANSFER", others)
         yield
 
 
@@ -89,7 +91,7 @@ def test_every_prompt_has_a_place_for_the_problem(data):
 
 
 def test_a_solution_to_learn_ends_as_the_examples_do(data):
-    lesson = next(questions.worked())
+    lesson = next(questions.worked_solutions())
     assert lesson["solution"].endswith("}\n\n")
     assert questions.four_examples().count("}\n\nProblem:") == 4
 
@@ -99,7 +101,7 @@ def test_a_run_of_grpo_keeps_the_settings_that_it_began_with(data, tmp_path):
     options = gsm8k.Options(folder=tmp_path)
     trial = gsm8k.Trial(options, "grpo", 3, 1e-4)
     assert trial.folder == tmp_path / "qwen-0.5b" / "grpo-3-0.0001"
-    settings = gsm8k.practice(trial, "plain:prompt.txt")
+    settings = gsm8k.grpo_settings(trial, "plain:prompt.txt")
     assert settings == dict(
         recipe="grpo", model="qwen-0.5b", problems=f"{gsm8k.HERE}:problems", steps=50, seed=3,
         prompt="plain:prompt.txt", stop="\\n", max_new_tokens=200, problems_per_step=16,
@@ -181,7 +183,7 @@ def test_runs_at_two_learning_rates_are_two_lines_of_the_picture():
 
     tried = [row("grpo", lr, step) for lr in ("0.0001", "0.0002") for step in "01"]
     once = [row("dr-grpo", "0.0001", step) for step in "01"]
-    found = gsm8k_picture.by_run([*tried, *once])
+    found = gsm8k_picture.group_by_run([*tried, *once])
     assert found == {
         "grpo, seed 3, lr 0.0001": tried[:2],
         "grpo, seed 3, lr 0.0002": tried[2:],
@@ -218,13 +220,13 @@ def test_what_each_way_of_writing_earns(tmp_path):
     ]
     path = tmp_path / "train_iteration_000007_rollout_summaries.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = gsm8k_styles.styles(tmp_path, 7)
+    found = gsm8k_styles.measure_styles(tmp_path, 7)
     assert found == {
         "latex": 0.75, "latex_reward": 2 / 3, "latex_tokens": 40.0, "latex_cut_off": 1 / 3,
         "plain_reward": 0.0, "plain_tokens": 10.0, "plain_cut_off": 0.0,
         "rivals": 1, "advantage": 0.5, "push": pytest.approx(13 / 12),
     }  # fmt: skip
-    assert set(found) == set(gsm8k_styles.STYLES)
+    assert set(found) == set(gsm8k_styles.STYLE_COLUMNS)
 
 
 def test_rivals_cost_what_grpo_costs_with_what_prepares_them(all_arms):
@@ -253,15 +255,15 @@ def test_what_is_kept_of_each_problem_and_to_read(all_arms):
     sizes = {
         "held_back": 4,
         "held_back_sampled": 2,
-        measuring.LAST_NUMBER: 6,
-        measuring.IN_LATEX: 6,
+        gsm8k_measurements.LAST_NUMBER: 6,
+        gsm8k_measurements.IN_LATEX: 6,
         "greedy": 6,
         "sampled": 6,
         "sixteen": 2,
         "math500": 3,
         "gym": 3,
     }
-    sizes |= {measuring.WITH_A_BOX.format(name): sizes[name] for name in ("math500", "gym")}
+    sizes |= {gsm8k_measurements.WITH_BOX.format(name): sizes[name] for name in ("math500", "gym")}
     found = {row["set"]: row["correct"] for row in problems if row["arm"] == "grpo"}
     assert {name: len(correct) for name, correct in found.items()} == sizes
     to_read = json.loads(all_arms.out.with_name("rows_answers.json").read_text())
@@ -298,10 +300,10 @@ def test_rounds_that_were_killed_go_on_where_they_were(all_arms, monkeypatch):
     def killed(seconds, settings, place):
         if place == folder / "round-2" / "run":
             raise KeyboardInterrupt
-        return costs.run_for(seconds, settings, place)
+        return costs.train_for_seconds(seconds, settings, place)
 
     with monkeypatch.context() as patch:
-        patch.setattr(gsm8k, "run_for", killed)
+        patch.setattr(gsm8k, "train_for_seconds", killed)
         with pytest.raises(KeyboardInterrupt):
             gsm8k.main(options)
     files = [*folder.glob("round-1/run/metrics.jsonl"), *folder.glob("round-*/answers.jsonl")]
@@ -320,7 +322,7 @@ def test_the_table_has_every_arm(all_arms, capsys):
     prompts, arms = (text.splitlines() for text in capsys.readouterr().out.split("\n\n"))
     assert len(prompts) == 2 + len(questions.PROMPTS)
     assert len(arms) == len(prompts) + len(TRAINED)
-    for lines, header in ((prompts, gsm8k_table.PROMPTS), (arms, gsm8k_table.HEADER)):
+    for lines, header in ((prompts, gsm8k_table.PROMPT_HEADER), (arms, gsm8k_table.HEADER)):
         assert all(line.count("|") == len(header) + 1 for line in lines)
 
 
@@ -332,7 +334,7 @@ def test_errors_are_paired_over_problems_and_the_range_is_over_seeds():
 
     rows = [row("base, a", "", 0.25), row("base, b", "", 0.5)]
     rows += [row("grpo", "3", 0.25), row("grpo", "0", 0.75), row("grpo", "1", 1.0)]
-    read, last = "greedy", measuring.LAST_NUMBER
+    read, last = "greedy", gsm8k_measurements.LAST_NUMBER
     names = [("base, a", "", "0100", read), ("base, b", "", "1000", read)]
     names += [("base, b", "", "1100", last), ("base, a", "", "0001", last)]
     names += [("grpo", "3", "1000", read), ("grpo", "0", "1110", read), ("grpo", "1", "1111", read)]
@@ -341,7 +343,7 @@ def test_errors_are_paired_over_problems_and_the_range_is_over_seeds():
         | {"correct": correct}
         for arm, seed, correct, kind in names
     ]
-    *_, a, b, grpo, chose = gsm8k_table.table(rows, problems).splitlines()
+    *_, a, b, grpo, chose = gsm8k_table.arms_table(rows, problems).splitlines()
     cells = [cell.strip() for cell in grpo.split("|")[1:-1]]
     assert cells[:4] == ["m", "grpo (lr 1)", "0 1", "87.5 (75.0 to 100.0)"]
     # The line to beat is b with the last number read. Problem by problem, grpo has 0, 0, 1 and 0.5
@@ -369,16 +371,20 @@ def test_a_model_that_was_not_asked_the_test_set_is_compared_on_the_held_out_pro
             ("solutions", "3", "held_back", "0111"),
         )
     ]
-    last = gsm8k_table.table(rows, problems).splitlines()[-1]
+    last = gsm8k_table.arms_table(rows, problems).splitlines()[-1]
     # It has 0 and 0.5 more than the two; seed 0 of grpo, which chose nothing, is not among them.
     assert "| solutions (lr 1) | 3 | 50.0* | +50.0 +/- 50.0* | +0.0 +/- 40.8* |" in last
 
 
 def test_costs_are_the_processors_and_leave_out_what_is_measured():
     row = {"time/total": 10.0, "time/sampling": 4.0, "time/reward": 0.5, "time/train": 3.5}
-    assert costs.cost([row]) == 8  # by the clock, in a run that did not count the other
-    assert costs.cost([row | {"time/processor": 5.0}] * 2) == 8  # half of the time it waited
-    assert costs.cost([row | {"time/train": None, "time/processor": 10.0}]) == 4.5
+    assert (
+        costs.processor_seconds([row]) == 8
+    )  # by the clock, in a run that did not count the other
+    assert (
+        costs.processor_seconds([row | {"time/processor": 5.0}] * 2) == 8
+    )  # half of the time it waited
+    assert costs.processor_seconds([row | {"time/train": None, "time/processor": 10.0}]) == 4.5
 
 
 def test_what_cannot_be_run_is_refused(data, small, tmp_path):
@@ -397,7 +403,7 @@ def test_what_cannot_be_run_is_refused(data, small, tmp_path):
 
 
 def test_a_set_that_cannot_be_made_is_refused_before_anything_trains(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(measuring, "TRANSFER", {"gym": ("nowhere.jsonl", 32)})
+    monkeypatch.setattr(gsm8k_measurements, "TRANSFER", {"gym": ("nowhere.jsonl", 32)})
     options = gsm8k.Options(arms=("grpo",), folder=tmp_path / "runs", final=True)
     with pytest.raises(UserError, match="there is no file nowhere.jsonl"):
         gsm8k.main(options)
@@ -433,12 +439,12 @@ def test_answers_are_collected_until_the_time_is_spent(data, small, tmp_path):
 
     def model():
         made.append(1)
-        return questions.opened("tiny-base")
+        return questions.load_model("tiny-base")
 
-    first = gsm8k_lessons.collect(model, prompt, path, 1e-9, "7")
-    assert len(first) == 1 and first[0]["answers"] == 2 * gsm8k_lessons.CHUNK
-    assert gsm8k_lessons.collect(model, prompt, path, 1e-9, "7") == first and len(made) == 1
-    more = gsm8k_lessons.collect(model, prompt, path, 1.5 * first[0]["seconds"], "7")
+    first = gsm8k_lessons.collect_chunks(model, prompt, path, 1e-9, "7")
+    assert len(first) == 1 and first[0]["answers"] == 2 * gsm8k_lessons.PROBLEMS_PER_CHUNK
+    assert gsm8k_lessons.collect_chunks(model, prompt, path, 1e-9, "7") == first and len(made) == 1
+    more = gsm8k_lessons.collect_chunks(model, prompt, path, 1.5 * first[0]["seconds"], "7")
     assert more[0] == first[0] and len(more) > 1
 
 
@@ -457,8 +463,12 @@ def test_smoke_says_how_long_it_takes(data, small, tmp_path, capsys):
 def test_a_row_of_an_earlier_version_with_fewer_columns_is_replaced(all_arms, tmp_path):
     rows = read_table(all_arms.out)
     write_table(tmp_path / "old.csv", [{"model": "tiny-base", "arm": "format", "seed": "9"}])
-    shutil.copy(gsm8k.beside(all_arms, "problems.csv"), tmp_path / "old_problems.csv")
+    shutil.copy(gsm8k.beside_table(all_arms, "problems.csv"), tmp_path / "old_problems.csv")
     gsm8k.main(gsm8k.Options(**{**vars(all_arms), "arms": ("grpo",), "out": tmp_path / "old.csv"}))
     found = read_table(tmp_path / "old.csv")
-    assert [row["arm"] for row in found] == ["format", "grpo", "grpo" + gsm8k.CROSSED]
+    assert [row["arm"] for row in found] == [
+        "format",
+        "grpo",
+        "grpo" + gsm8k.ASKED_WITH_QWEN_PROMPT,
+    ]
     assert found[1] == next(row for row in rows if row["arm"] == "grpo")

@@ -40,7 +40,7 @@ def test_the_test_set_has_the_levels_that_nothing_was_trained_on(tmp_path, monke
     monkeypatch.setattr(math_levels, "load_problems", lambda name: every(name)[:10])
     options = math_levels.Options(model="tiny-base", out=tmp_path / "rows.csv", longest=4)
     this = {"arm": "base", "seed": ""}
-    math_levels.measured(options, this, options.model, tmp_path / "base", 0.0)
+    math_levels.measure_by_level(options, this, options.model, tmp_path / "base", 0.0)
     rows = read_table(options.out)
     assert [row["level"] for row in rows] == [*(f"Level {i}" for i in range(1, 6)), "all"]
     assert {row["set"] for row in rows} == {"MATH-500"} and rows[0]["problems"] == "2"

@@ -28,7 +28,7 @@ def test_the_first_and_the_last_step_are_shown(kept, capsys):
 
 def test_a_panel_for_each_curve(kept):
     panels = [panel for panel in naive_run.drawn().axes if panel.get_visible()]
-    assert [panel.get_title() for panel in panels] == [*naive_run.SHOWN.values()]
+    assert [panel.get_title() for panel in panels] == [*naive_run.CURVE_TITLES.values()]
     # thin and thick, of this run and of the repaired one
     assert all(
         len([line for line in panel.lines if len(line.get_xdata())]) == 4 for panel in panels

@@ -4,7 +4,7 @@ import pytest
 
 from tests.studies.made_data import STUDIES  # noqa: F401  puts the studies on the path
 
-import measuring  # isort: skip
+import gsm8k_measurements  # isort: skip
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ import measuring  # isort: skip
     [("5 and then 1,234.5 pens", "1234.5"), ("none", ""), ("it is -3.", "-3"), ("7", "7")],
 )
 def test_the_last_number(text, number):
-    assert measuring.last_number(text) == number
+    assert gsm8k_measurements.last_number(text) == number
 
 
 def answer(index, text, correct, stopped=True, extracted=None):
@@ -22,8 +22,8 @@ def answer(index, text, correct, stopped=True, extracted=None):
     }  # fmt: skip
 
 
-def test_what_is_said_of_greedy_answers():
-    row = measuring.greedy_figures(
+def test_metrics_of_greedy_answers():
+    row = gsm8k_measurements.greedy_metrics(
         [
             answer(1, "so \\boxed{7}", True),
             answer(2, "it is 7", False),
@@ -39,5 +39,5 @@ def test_a_vote_is_among_the_first_eight_answers():
     first = [answer(1, "", True, extracted="7")] * 5 + [answer(1, "", False, extracted="8")] * 3
     later = [answer(1, "", False, extracted="8")] * 8
     split = [answer(2, "", i % 2 == 0, extracted="78"[i % 2]) for i in range(8)]
-    assert measuring.majority_of_eight([*first, *later, *split]) == pytest.approx(0.75)
-    assert measuring.correct_counts([*first, *later, *split]) == [5, 4]
+    assert gsm8k_measurements.majority_of_eight([*first, *later, *split]) == pytest.approx(0.75)
+    assert gsm8k_measurements.correct_counts([*first, *later, *split]) == [5, 4]
