@@ -84,9 +84,15 @@ class MeasuredModel:
     def answers(self, name: str, problems: Sequence[Problem], sampling: Sampling) -> EvalResult:
         tokenizer, sampling = self.policy.tokenizer, replace(sampling, sample_rows=128)
         return evaluate(
-            self.policy.model, tokenizer, problems, sampling, name=name, progress=True,
-            prompt_fn=prompt_function(self.prompt, tokenizer), out_path=self.folder / f"{name}.jsonl",
-        )  # fmt: skip
+            self.policy.model,
+            tokenizer,
+            problems,
+            sampling,
+            name=name,
+            progress=True,
+            prompt_fn=prompt_function(self.prompt, tokenizer),
+            out_path=self.folder / f"{name}.jsonl",
+        )
 
     def measure_held_out(self, problems: Sequence[Problem]) -> dict[str, float]:
         """The metrics by which settings are chosen. Answers that were cut off get a second chance
