@@ -100,7 +100,7 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
             calculator=ARMS[arm], max_new_tokens=MAX_NEW_TOKENS, log_path=f"{place}/run",
             preflight=False, num_groups_to_log=0, eval_every=0, report_every=0, **PLAN,
         )  # fmt: skip
-        done = train(config, quiet=True).finished()
+        done = train(config, quiet=True).require_finished()
         seconds = sum(row["time/total"] for row in done.rows)
         print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
         files = sorted(done.folder.glob("train_iteration_*_rollout_summaries.jsonl"))

@@ -106,7 +106,7 @@ def run(options: Options, pay: str, kl: float, seed: int) -> Iterator[dict[str, 
             num_groups_to_log=0, eval_every=0, problem_limit=len(asked),
             **PLAN, **GAME, **PAYS[pay], **leash(kl),
         )  # fmt: skip
-        done = train(config, quiet=True).finished()
+        done = train(config, quiet=True).require_finished()
         seconds = sum(row["time/total"] for row in done.rows)
         line = f"{pay}, KL {kl:g}, seed {seed}: {options.steps} steps in {seconds:.0f} s"
         print(line, flush=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from measuring import kept
 
-from rfs.files.saved_models import STATES
+from rfs.files.saved_models import STATES_FOLDER
 from rfs.run.checkpoints import Checkpoints
 from rfs.run.options import configure, resumed_config
 from rfs.run.start import train
@@ -18,7 +18,7 @@ def run(settings: dict[str, Any], folder: Path) -> dict[str, float]:
     """A run from its start, or from its last save, to its end; and what it cost."""
     config = configure(**settings, log_path=str(folder))
     refuse_other_settings(config, "--folder")
-    rows = run_to_end(config, quiet=False).finished().rows
+    rows = run_to_end(config, quiet=False).require_finished().rows
     forget_best(folder)
     return {"seconds": cost(rows), "steps": float(len(rows))}
 
@@ -40,7 +40,7 @@ def pace(settings: dict[str, Any], folder: Path) -> float:
     unmeasured = {name: value for name, value in settings.items() if not name.startswith("eval_")}
     trial = {"steps": 3, "overwrite": True}  # a call may have been killed here
     config = configure(**unmeasured | trial, log_path=str(folder))
-    rows = train(config, quiet=False).finished().rows
+    rows = train(config, quiet=False).require_finished().rows
     shutil.rmtree(folder)
     return cost(rows[1:]) / 2
 
@@ -51,12 +51,12 @@ def forget_best(folder: Path) -> None:
     saves = Checkpoints(folder).read()
     for save in list(saves.saves):
         if save.best and not save.final:
-            saves.forget(save)
+            saves.delete(save)
 
 
 def forget_weights(folder: Path) -> None:
     """Delete the weights of a run that nothing is measured of."""
-    for name in ("checkpoints", STATES):
+    for name in ("checkpoints", STATES_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 

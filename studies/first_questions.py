@@ -137,7 +137,7 @@ def run(seed: int, mixed: bool) -> Iterator[str]:
         if mixed:
             source = f"{__file__}:problems"
             config = replace(config, problems=source, eval_problems=["tiny-test"])
-        trained = train(config).finished()
+        trained = train(config).require_finished()
     name = "short questions mixed in" if mixed else "the quickstart"
     yield from measure(trained.model, trained.tokenizer, name, seed)
 

@@ -115,7 +115,7 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
         log_path=str(options.folder / name), **ARMS[arm],
     )  # fmt: skip
     refuse_other_settings(config, "--folder")
-    result = run_to_end(config).finished()
+    result = run_to_end(config).require_finished()
     for step in range(0, STEPS + 1, EVERY):
         before = result.rows[max(0, step - EVERY) : max(1, step)]  # at 0: the first step itself
         save = result.folder / "checkpoints" / f"{step:06d}"

@@ -53,7 +53,7 @@ def passes(name: str) -> Iterator[dict]:
     """Trains the run of that name; yields what it solved at each evaluation."""
     with TemporaryDirectory() as place:
         config = configure("grpo", **RUNS[name], **COMMON, **ASKED, num_groups_to_log=0)
-        run = train(replaced(config, log_path=f"{place}/run"), quiet=True).finished()
+        run = train(replaced(config, log_path=f"{place}/run"), quiet=True).require_finished()
         for row in run.rows:
             for problems in ASKED["eval_problems"]:
                 if f"{problems}/pass@1" in row:

@@ -52,7 +52,7 @@ from rfs.own_policy import Policy
 from rfs.report.metrics import ENTROPY, MIXED, REWARD, RIGHT, rollout_metrics
 from rfs.report.ways import by_way, evaluated_answers
 from rfs.run.options import configure, resolved
-from rfs.run.origin import weights_mark
+from rfs.run.origin import weights_checksum
 from rfs.run.start import TrainResult
 from rfs.run.study import (
     Trial,
@@ -225,7 +225,7 @@ class SettingsMarks:
         changes = changes_of(regime, arm)
         model = changes.get("model", "tiny-base")
         if model not in self.weights:
-            self.weights[model] = weights_mark(load_model_and_tokenizer(model, "cpu")[0])
+            self.weights[model] = weights_checksum(load_model_and_tokenizer(model, "cpu")[0])
         recipe = get_recipe(changes.get("recipe", "grpo")).changes
         made = [changes, recipe, self.weights[model]]
         if regime.samples != Regime.samples:

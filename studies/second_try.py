@@ -89,7 +89,7 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
             log_path=f"{place}/run", preflight=False, num_groups_to_log=0, eval_every=0,
             report_every=0, **PLAN, **ARMS[arm],
         )  # fmt: skip
-        done = train(config, quiet=True).finished()
+        done = train(config, quiet=True).require_finished()
     seconds = sum(row["time/total"] for row in done.rows)
     print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
     for step, row in enumerate(done.rows):

@@ -39,7 +39,7 @@ from rfs.report.picture_files import save_picture
 from rfs.run.folder import RunFolder
 from rfs.run.model_card import spoken_option
 from rfs.run.options import PRESETS, configure, preset
-from rfs.run.origin import weights_mark
+from rfs.run.origin import weights_checksum
 from rfs.run.study import (
     Trial,
     cores,
@@ -166,7 +166,7 @@ def refuse_other_weights(options: CompareOptions) -> None:
         dtype = begun["dtype"]
         if dtype not in marks:
             model, _ = load_model_and_tokenizer(options.model, dtype=getattr(torch, dtype))
-            marks[dtype] = weights_mark(model)
+            marks[dtype] = weights_checksum(model)
         if begun["mark"] != marks[dtype]:
             raise UserError(
                 f"{folder.path} began with other weights than those in {options.model} now; "
@@ -194,7 +194,7 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
 def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
     """The metrics of one run, which an earlier call may have finished or begun."""
     config = asked_config(options, trial)
-    result = run_to_end(config).finished()
+    result = run_to_end(config).require_finished()
     if len(result.rows) < options.steps:
         raise UserError(
             f"{result.folder} has the metrics of only {len(result.rows)} of its "

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from reasoning_from_scratch.text import counted, percent, read_lines, read_values, visible
-from rfs.files.saved_models import comparable, evaluated_at, evaluations_in
+from rfs.files.saved_models import comparable_evaluations, evaluated_at, evaluations_in
 from rfs.report.metrics import MIXED
 
 PROBES = "probes.jsonl"  # answers of the weights to the same few problems, before and after
@@ -52,7 +52,7 @@ def before_and_after(rows: Sequence[dict]) -> str:
     """Accuracy at the last evaluation and at the first on the same problems, and the reward of the
     first step and the last, or the loss on worked solutions; only what was measured twice."""
     lines = []
-    measured = [one for one in comparable(rows) if one["eval_acc"] is not None]
+    measured = [one for one in comparable_evaluations(rows) if one["eval_acc"] is not None]
     if len(measured) > 1:
         first, last = measured[0], measured[-1]
         lines.append(

@@ -28,7 +28,7 @@ from rfs.evaluation.group_signal import (
     spread_out,
 )
 from rfs.report.progress import show_log
-from rfs.run.start import before_a_run
+from rfs.run.start import load_for_dry_run
 from rfs.run.will_it_work import all_steps, will_it_work
 
 GIB = 2**30
@@ -192,7 +192,7 @@ def cost_table(model, outlook: Outlook, length: int, config: RunConfig) -> str:
 def preflight(options: PreflightOptions) -> int:
     """Prints figures, cost and verdict; exit code 1 if training cannot work."""
     show_log()
-    config, opened = before_a_run(part_of(options, RunConfig))
+    config, opened = load_for_dry_run(part_of(options, RunConfig))
     model, tokenizer, problems = opened.model, opened.tokenizer, opened.problems
     chosen, count = problems, options.num_problems
     if not config.is_supervised:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from reasoning_from_scratch.text import one_line, percent, visible
-from rfs.files.saved_models import asked
+from rfs.files.saved_models import measured_on
 
 Rows = Sequence[dict]
 
@@ -113,8 +113,8 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
     known = [row for row in rows if None not in map(row.get, names)]
     if not known or known[-1] is not rows[-1]:
         return None
-    last = asked(rows[-1])
-    measured = [row for row in known if asked(row) == last]
+    last = measured_on(rows[-1])
+    measured = [row for row in known if measured_on(row) == last]
     best = max(measured, key=lambda row: row["eval_acc"])
     gained = rows[-1]["env/all/reward/total"] - best["env/all/reward/total"]
     fallen = best["eval_acc"] - rows[-1]["eval_acc"]

@@ -31,7 +31,13 @@ from rfs.config import PLACES, RunConfig, to_json
 from rfs.evaluation.evaluate import progress_bar, short_hash
 from rfs.run.folder import RunFolder, disk_errors_name
 from rfs.run.options import resolved, resumed_config
-from rfs.run.origin import FILES, FORMULAS, SETS, with_whole_files, with_whole_paths
+from rfs.run.origin import (
+    FILE_FIELDS,
+    FORMULA_FIELDS,
+    SET_FIELDS,
+    with_absolute_files,
+    with_whole_paths,
+)
 from rfs.run.start import TrainResult, train
 from rfs.tasks.source import AT_HELD_OUT
 
@@ -165,7 +171,7 @@ def refuse_other_settings(asked: RunConfig, option: str = "--out") -> None:
     folder = RunFolder(asked.log_path)
     if not folder.used():
         return
-    wanted = with_whole_paths(with_whole_files(resolved(asked)))
+    wanted = with_whole_paths(with_absolute_files(resolved(asked)))
     for made in reversed(folder.read_configs()):  # the latest difference says most
         for name in (name for name in to_json(made) if name not in PLACES):
             before, now = getattr(made, name), getattr(wanted, name)
@@ -183,15 +189,15 @@ def refuse_other_settings(asked: RunConfig, option: str = "--out") -> None:
 
 def file_hashes(config: RunConfig) -> dict[str, str]:
     """A hash of each file that the configuration names, by its whole path."""
-    whole = with_whole_files(config)
-    values = [getattr(whole, field) for field in (*SETS, *FILES, *FORMULAS)]
-    names = [one for value in values for one in (value if isinstance(value, list) else [value])]
-    files = [Path(file_in(name)) for name in names if name]
-    there = [file for file in files if file.is_absolute() and file.is_file()]
-    return {str(file): short_hash(file.read_bytes()) for file in there}
+    absolute = with_absolute_files(config)
+    values = [getattr(absolute, field) for field in (*SET_FIELDS, *FILE_FIELDS, *FORMULA_FIELDS)]
+    names = [name for value in values for name in (value if isinstance(value, list) else [value])]
+    paths = [Path(file_part(name)) for name in names if name]
+    files = [path for path in paths if path.is_absolute() and path.is_file()]
+    return {str(file): short_hash(file.read_bytes()) for file in files}
 
 
-def file_in(name: str) -> str:
+def file_part(name: str) -> str:
     """The file in FILE.py:NAME, FILE@held-out or chat:FILE."""
     name = kind_and_file(name.removesuffix(AT_HELD_OUT))[1]
     return name.rpartition(":")[0] if is_in_file(name) else name

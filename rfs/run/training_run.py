@@ -15,7 +15,7 @@ from reasoning_from_scratch.text import finite, read_lines
 from reasoning_from_scratch.trainer import Numbers, chosen_groups, groups_with_gradient
 from rfs.config import RunConfig
 from rfs.evaluation.group_signal import Outlook
-from rfs.files.saved_models import with_final
+from rfs.files.saved_models import with_final_evaluation
 from rfs.report.clock import Clock
 from rfs.report.health import new_alarms
 from rfs.report.metrics import (
@@ -142,29 +142,29 @@ class TrainingRun:
     def evaluate(self, step: int) -> dict[str, float]:
         """Held-out accuracy of the weights before update `step`, and what else is measured."""
         numbers, scores = self.evaluations.measure(step)
-        self.saves.evaluated(step, numbers["eval_acc"], scores)
+        self.saves.save_if_best(step, numbers["eval_acc"], scores)
         if self.ranks.writes:
             self.on_evaluation(numbers)
         return numbers
 
-    def with_final(self, row: dict[str, float]) -> dict[str, float]:
+    def with_final_evaluation(self, row: dict[str, float]) -> dict[str, float]:
         """The last line, with an evaluation of the final weights."""
         own = [evaluator.name for evaluator in self.evaluations.evaluators]
-        return with_final(row, self.evaluate(self.done), own)
+        return with_final_evaluation(row, self.evaluate(self.done), own)
 
     def complete(self) -> None:
         """Make what is missing from a run whose steps are all done: it was killed after its last
         step, or --steps was lowered to this step afterwards, or files were deleted."""
-        last = self.ranks.agreed(self.folder.checkpoints.after(self.done))
+        last = self.ranks.agreed(self.folder.checkpoints.save_after(self.done))
         if not last.final:
             if self.config.eval_every and self.folder.rows:
-                self.folder.rows[-1] = self.with_final(self.folder.rows[-1])
+                self.folder.rows[-1] = self.with_final_evaluation(self.folder.rows[-1])
                 if self.ranks.writes:
                     self.folder.write_rows()
             self.saves.save(self.done, final=True)
         lost = bool(self.config.lora_rank) and not self.folder.has("adapter/adapter_config.json")
         if self.ranks.agreed(lost):
-            self.saves.write_again(self.done)
+            self.saves.rewrite_weights(self.done)
         probed = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
         with self.unstopped():
             if self.ranks.agreed(self.done not in probed):
@@ -179,7 +179,7 @@ class TrainingRun:
         config, self.done = self.config, step + 1
         last = self.done == config.steps
         if last and config.eval_every:
-            metrics = self.with_final(metrics)
+            metrics = self.with_final_evaluation(metrics)
         times, spans = self.clock.take()
         row = {
             "step": step,

@@ -243,7 +243,7 @@ class Trained:
         if kind == TRAINING:
             state = self.policy.optimizer_state() | lora_state(self.policy.model)
         saves = self.saves
-        known = saves.after(self.moves)
+        known = saves.save_after(self.moves)
         others = known.saved_as if known else []
         names = [s for s in others if not is_named(s, kind, name)]
         about_training = {"batch": self.moves, "updates": self.policy.optimizer.updates}
@@ -320,12 +320,12 @@ def warn_once(sentence: str) -> None:
 def forget(folder: Path, saved: Saved) -> None:
     """Deletes a save; its weights stay if they have another name."""
     saves = Checkpoints(folder).read()
-    save = saves.after(saved.batch)
+    save = saves.save_after(saved.batch)
     if save is None:
         return
     names = [about for about in save.saved_as if not is_named(about, saved.kind, saved.name)]
     if not names:
-        saves.forget(save)
+        saves.delete(save)
     else:
         others = [other for other in saves.saves if other != save]
         saves.write_index([*others, replace(save, saved_as=names)])

@@ -9,7 +9,7 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 
 from rfs.config import replaced
 from rfs.run.options import resolved
-from rfs.run.start import before_a_run
+from rfs.run.start import load_for_dry_run
 from rfs.run.will_it_work import all_steps, will_it_work
 
 SMALL = (
@@ -40,7 +40,7 @@ def test_what_a_run_would_begin_with(tmp_path):
     make_world(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     config = toy_config(tmp_path / "run", problems=f"{tmp_path}/problems.jsonl", few_shot=2)
-    config, opened = before_a_run(
+    config, opened = load_for_dry_run(
         replaced(config, model=f"{tmp_path}/tiny-toy", kl="k3", kl_coef=0.1)
     )
     assert config.micro_batch_tokens and opened.reference is not None
