@@ -160,7 +160,7 @@ def refuse_other_weights(options: CompareOptions) -> None:
     marks = {}  # of the weights as they are now, by number format: loaded once for all runs
     for trial in asked_trials(options):
         folder = RunFolder(asked_config(options, trial).log_path)
-        begun = folder.start_record() if folder.used() else {}
+        begun = folder.first_weights_record() if folder.used() else {}
         if "mark" not in begun:
             continue
         dtype = begun["dtype"]

@@ -100,10 +100,8 @@ def split_off_held_out(config: RunConfig) -> ProblemSets:
     """The problems to train on and, if a tenth of their set is held out, that tenth by its name. It
     is held out even if this run never evaluates: another run may, or this one when it is resumed.
     """
-    source, held_out_name = (
-        source_of(config.problems, config.data_path),
-        config.problems + AT_HELD_OUT,
-    )
+    source = source_of(config.problems, config.data_path)
+    held_out_name = config.problems + AT_HELD_OUT
     if held_out_name not in config.eval_problems or not source.holds_held_out():
         return source.problems(config.problem_limit), {}
     problems = source.problems()

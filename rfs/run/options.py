@@ -93,7 +93,7 @@ def resumed_config(path: str | Path, **changes: object) -> RunConfig:
     from rfs.run.folder import RunFolder  # late: it imports torch
 
     folder = RunFolder(path)
-    if folder.first_values().get("served"):
+    if folder.first_config_values().get("served"):
         raise UserError(
             f"{path} was trained by a client of rfs serve, which alone can continue it; to train "
             f"on from its weights: --model {path} --out FOLDER"

@@ -56,7 +56,7 @@ def find_start(config: RunConfig, folder: RunFolder) -> Start:
         return start
     refuse_changes(config, folder)
     save = folder.checkpoints.newest_complete()
-    start.record = folder.start_record()
+    start.record = folder.first_weights_record()
     if save is not None:
         save_folder = folder.checkpoints.weights_folder(save)
         updates = load_trainer_state(save_folder)[1]["updates"]

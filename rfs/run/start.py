@@ -48,12 +48,12 @@ from rfs.run.checkpoints import load_trainer_state
 from rfs.run.chosen_problems import load_sets, prepare_problems
 from rfs.run.evaluations import Evaluations
 from rfs.run.folder import (
-    USED,
+    USED_ADVICE,
     RunFolder,
-    disk_errors_name,
-    job_name,
+    disk_errors_explained,
     log,
     new_folder,
+    torchrun_job,
 )
 from rfs.run.memory import check_memory
 from rfs.run.options import resolved
@@ -123,7 +123,7 @@ class TrainResult:
 def train(
     config: RunConfig,
     quiet: bool = False,
-    if_used: str = USED,
+    if_used: str = USED_ADVICE,
     on_evaluation: Callable[[dict], None] = lambda measured: None,
 ) -> TrainResult:
     """Run `config` to its end. `if_used` is the advice if its folder already holds a run;
@@ -220,7 +220,7 @@ def build_run(
     config, clock, judge = start.config, Clock(), judge_of(start.config)
     problems, held_out = inputs.problems, inputs.held_out
     probe_problems = next(iter(held_out.values()), problems)
-    ranks.advice = f"rfs train --resume {folder.in_a_shell} continues"
+    ranks.advice = f"rfs train --resume {folder.quoted_path} continues"
     saves = Saves(config, policy, folder, ranks, clock)
     pages = Pages(
         config, policy, folder.path, ranks.writes, clock, judge, probe_problems, start.step
@@ -347,7 +347,7 @@ def write_first_files(run: TrainingRun, start: Start) -> None:
     may vanish elsewhere."""
     config = start.config
     run.ranks.from_first(lambda: run.tracker.start(config, run.folder.path))
-    with disk_errors_name(run.folder.path):
+    with disk_errors_explained(run.folder.path):
         prepare_folder = partial(create_or_rewind_folder, run.folder, start)
         run.folder.rows = run.ranks.from_first(prepare_folder)
         if run.ranks.writes:
@@ -389,7 +389,7 @@ def resume_or_refuse_used_folder(
     its ranks after a failure: then resume it."""
     if config.resume:
         return config
-    if restarted and folder.used() and folder.config_values()["versions"]["job"] == job_name():
+    if restarted and folder.used() and folder.config_values()["versions"]["job"] == torchrun_job():
         return replaced(config, resume=config.log_path, overwrite=False)
     folder.refuse_used(config.overwrite, if_used)
     return config
@@ -503,7 +503,7 @@ def create_or_rewind_folder(folder: RunFolder, start: Start) -> list[dict]:
     """Create a fresh run folder; or, when resuming, rewind the folder to its newest complete save.
     Returns the metrics lines so far."""
     config = start.config
-    with disk_errors_name(folder.path):
+    with disk_errors_explained(folder.path):
         if not config.resume:
             folder.create(config, start.record)
             return []

@@ -29,7 +29,7 @@ from reasoning_from_scratch.problems import is_in_file, kind_and_file
 from reasoning_from_scratch.text import read_values
 from rfs.config import PLACES, RunConfig, to_json
 from rfs.evaluation.evaluate import progress_bar, short_hash
-from rfs.run.folder import RunFolder, disk_errors_name
+from rfs.run.folder import RunFolder, disk_errors_explained
 from rfs.run.options import resolved, resumed_config
 from rfs.run.origin import (
     FILE_FIELDS,
@@ -218,7 +218,7 @@ def run_to_end(config: RunConfig, quiet: bool = True) -> TrainResult:
 
 def note_files(config: RunConfig, folder: RunFolder) -> None:
     """Records the files that a run begins with, for `refuse_other_settings`."""
-    with disk_errors_name(folder.path):
+    with disk_errors_explained(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
         write_whole(folder.path / HASHES_FILE, json.dumps(file_hashes(config), indent=2) + "\n")
 
