@@ -37,7 +37,7 @@ from rfs.report.curves import Line, draw_line, share_axis, step_axis
 from rfs.report.forest import forest_plot
 from rfs.report.picture_files import save_picture
 from rfs.run.folder import RunFolder
-from rfs.run.model_card import spoken_option
+from rfs.run.model_card import option_text
 from rfs.run.options import PRESETS, configure, preset
 from rfs.run.origin import weights_checksum
 from rfs.run.study import (
@@ -46,7 +46,7 @@ from rfs.run.study import (
     last_third,
     refuse_other_settings,
     run_to_end,
-    steps_counted,
+    step_progress,
     study,
     trials,
 )
@@ -181,7 +181,7 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
     done: dict[Trial, list[dict]] = {}
     sizes = f"{counted(len(every), 'run')} of {counted(options.steps, 'step')}"
     print(f"{sizes}, {min(jobs, len(every))} at a time", file=sys.stderr, flush=True)
-    with steps_counted([asked_config(options, t).log_path for t in every], options.steps):
+    with step_progress([asked_config(options, t).log_path for t in every], options.steps):
         for trial, metrics in study(partial(run_one, options), every, jobs):
             done[trial] = metrics
             ordered = [trial for trial in every if trial in done]
@@ -342,7 +342,7 @@ def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str
         else ""
     )
     others = {*options.given} - {"model", "steps", "problems_per_step", "rollouts"}
-    words = [spoken_option(k, v) for k, v in options.shared.items() if k in others]
+    words = [option_text(k, v) for k, v in options.shared.items() if k in others]
     given = f" Given: {' '.join(words)}." if words else ""
     seeds = f"seeds 0 to {options.seeds - 1}" if options.seeds > 1 else "seed 0"
     about = (

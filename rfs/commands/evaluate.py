@@ -36,7 +36,7 @@ from rfs.report.pass_picture import save_pass_curves
 from rfs.report.picture_files import picture_path
 from rfs.run.chosen_problems import solved_examples
 from rfs.run.folder import RunFolder
-from rfs.run.option_checks import GREEDY, check_needs, flag
+from rfs.run.option_checks import UNMET_NEEDS_GREEDY, check_needs, flag
 from rfs.run.options import GAMES, configure, preset, resolved
 from rfs.tasks.environments.conversation import environment_of
 from rfs.tasks.judge import named_verifier
@@ -231,7 +231,7 @@ def refuse_unmeasurable(options: EvaluateOptions, given: set[str]) -> None:
         raise UserError(
             "--samples above 1 needs --temperature above 0: greedy answers are all the same"
         )
-    check_needs(options, given, GREEDY)
+    check_needs(options, given, UNMET_NEEDS_GREEDY)
     if options.prompt is not None:
         check_prompt(options.prompt)
     refuse_in_environment(options)

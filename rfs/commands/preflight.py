@@ -29,7 +29,7 @@ from rfs.evaluation.group_signal import (
 )
 from rfs.report.progress import show_log
 from rfs.run.start import load_for_dry_run
-from rfs.run.will_it_work import all_steps, will_it_work
+from rfs.run.will_it_work import run_time_text, will_it_work
 
 GIB = 2**30
 MANY_TASKS = 12  # with more tasks than this, they are not tried one by one
@@ -182,7 +182,7 @@ def cost_table(model, outlook: Outlook, length: int, config: RunConfig) -> str:
         f"one step of {shape}, at most {length} tokens each\n"
         f"  {'time':<20}{sampled}up to {training:.1f} s training\n"
         f"  {'memory':<20}{peak:.2f} GiB measured + {optimizer:.2f} GiB for the optimizer\n"
-        f"  {'full run':<20}{all_steps(config, sampling + training, at_most=True)}"
+        f"  {'full run':<20}{run_time_text(config, sampling + training, at_most=True)}"
     )
 
 

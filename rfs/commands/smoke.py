@@ -7,7 +7,7 @@ from reasoning_from_scratch.text import counted
 from rfs.config import RunConfig, replaced
 from rfs.evaluation.group_signal import Outlook
 from rfs.run.options import resolved
-from rfs.run.will_it_work import all_steps
+from rfs.run.will_it_work import run_time_text
 
 
 def seen_to_work(
@@ -62,4 +62,4 @@ def full_run(asked: RunConfig, rows: list[dict]) -> str:
     if not full.is_supervised:
         larger *= full.rollouts / small.rollouts
         longer = full.max_new_tokens / small.max_new_tokens
-    return f"without --smoke, {all_steps(full, seconds * larger * longer, at_most=longer > 1)}"
+    return f"without --smoke, {run_time_text(full, seconds * larger * longer, at_most=longer > 1)}"

@@ -16,7 +16,7 @@ from rfs.commands.other_words import decided_by, flags_of, in_our_words
 from rfs.commands.reading import read
 from rfs.config import PARTS, YOU, RunConfig, default_of, part_of
 from rfs.files.models import check_model_name
-from rfs.run.option_checks import check_loss_fn, check_void
+from rfs.run.option_checks import check_loss_fn, refuse_ineffective
 from rfs.run.options import configure, resolved, resumed_config
 from rfs.tasks.own_task import try_functions
 from rfs.tasks.problem_sets import source_of
@@ -77,7 +77,7 @@ class TrainOptions(RunConfig):
 
     def check_resumed(self, run: str) -> None:
         """Refuse what cannot be given to a run that is resumed."""
-        check_void(self)
+        refuse_ineffective(self)
         moved = self.log_path and Path(self.log_path).resolve() != Path(run).resolve()
         if self.overwrite or ("log_path" in self.given and moved):
             raise UserError(

@@ -31,7 +31,7 @@ from reasoning_from_scratch.text import (
     scan_lines,
     visible,
 )
-from rfs.config import FORMER, PLACES, RunConfig, from_json, to_json
+from rfs.config import FORMER_FIELDS, PLACES, RunConfig, from_json, to_json
 from rfs.files.saved_models import holds_model
 from rfs.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from rfs.run.checkpoints import Checkpoints
@@ -236,7 +236,7 @@ class RunFolder:
         after, changed = to_json(config), self.changes(config)
         values = self.first_config_values()
         notes = {"set_by", "start", "versions", "resumed"}
-        unknown = sorted(set(values) - set(after) - FORMER - notes)
+        unknown = sorted(set(values) - set(after) - FORMER_FIELDS - notes)
         if unknown:
             log.warning("config.json: ignoring %s, unknown to this version", ", ".join(unknown))
         before = to_json(self.read_config())
