@@ -58,9 +58,9 @@ from rfs.run.study import (
     Trial,
     cores,
     last_third,
+    make_trials,
     run_to_end,
     study,
-    trials,
 )
 from rfs.tasks.problem_sets import held_out, load_problems, training_problems
 
@@ -292,7 +292,7 @@ def missing(
     rows: Sequence[dict],
 ) -> list[Trial]:
     there = {tuple(row[name] for name in KEY) for row in rows}
-    return [trial for trial in trials(arms, rates, seeds) if key_of(trial) not in there]
+    return [trial for trial in make_trials(arms, rates, seeds) if key_of(trial) not in there]
 
 
 # ---- one run, one row

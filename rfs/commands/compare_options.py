@@ -11,7 +11,7 @@ from rfs.run.option_checks import flag
 from rfs.run.options import configure, recipe_row, resolved
 
 # What all recipes have in common even if nobody names it; and whatever else is given.
-ALIKE = "model problems steps problems_per_step rollouts eval_every eval_limit".split()
+SHARED_FIELDS = "model problems steps problems_per_step rollouts eval_every eval_limit".split()
 
 
 @dataclass
@@ -59,7 +59,7 @@ class CompareOptions(TrainOptions):
     @property
     def shared(self) -> dict[str, Any]:
         """What all recipes have in common."""
-        names = ({*ALIKE, *self.given} & vars(RunConfig()).keys()) - {"log_path"}
+        names = ({*SHARED_FIELDS, *self.given} & vars(RunConfig()).keys()) - {"log_path"}
         values = {name: value for name, value in vars(self).items() if name in names}
         return {k: v for k, v in values.items() if v is not None or k == "problems"}
 

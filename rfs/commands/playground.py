@@ -44,7 +44,7 @@ WORKER_FILES = (
 )  # fmt: skip
 PAGE_FILES = ("grpo.js", "ways.js", "page.js")
 GAME_FILE = "guess.js"  # the page's part about the game, where there are players
-MOST_PARAMETERS = 8_000_000  # a larger model would make the page too heavy for browsers
+MAX_PARAMETERS = 8_000_000  # a larger model would make the page too heavy for browsers
 TRAINING_PROBLEMS = 200
 # Bits per weight. With 17 the page's log-probabilities match the model's to 0.001; with 16 they do
 # not. With 10 they are those of a slightly different model, closer to it than bfloat16 would be,
@@ -80,7 +80,7 @@ class Entry(NamedTuple):
 
     name: str
     step: int | None  # of a run
-    where: str
+    source: str  # a model's name or folder, or RUN@SAVE
     plays: bool = False  # a player of part 5
 
 
@@ -121,37 +121,37 @@ def run_entries(name: str) -> list[Entry]:
 
 def page_of(entries: list[Entry], book: str = "") -> str:
     """The page's text. `book`: the address of the book that it belongs to."""
-    return filled_page(*packed(entries), book)
+    return render_page(*page_data(entries), book)
 
 
 def engine_of(model: str = "tiny-base") -> str:
     """A script for those pages of docs/explore that run a model: the worker, and all the data that
     they give it."""
-    data, (weights,) = packed([Entry(Path(model).name, None, model)], ENGINE_BITS)
+    data, (weights,) = page_data([Entry(Path(model).name, None, model)], ENGINE_BITS)
     data = {key: data[key] for key in EXPLORED} | {"watched": data["test"][:WATCHED]}
     _, worker = scripts(players=False)
     engine = {"data": data, "weights": weights, "worker": worker}
     return f"const ENGINE = {json.dumps(engine)};\n"
 
 
-def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]]:
+def page_data(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]]:
     """A page's data about its models, tokenizer, problems and recipes; and the weights in base64,
     with `bits` bits each."""
     models, tokenizer_file = [], None
     for entry in entries:
-        model, tokenizer = load_model_and_tokenizer(entry.where)
+        model, tokenizer = load_model_and_tokenizer(entry.source)
         count = sum(parameter.numel() for parameter in model.parameters())
-        if count > MOST_PARAMETERS:
+        if count > MAX_PARAMETERS:
             raise UserError(
-                f"{entry.where} has {count / 1e6:.0f} million parameters; the page is for tiny "
-                f"models with at most {MOST_PARAMETERS / 1e6:.0f} million"
+                f"{entry.source} has {count / 1e6:.0f} million parameters; the page is for tiny "
+                f"models with at most {MAX_PARAMETERS / 1e6:.0f} million"
             )
         if any(model.cfg.get(key, usual) != usual for key, usual in QWEN3.items()):
-            raise UserError(f"{entry.where} is not a Qwen3, and the page computes no other model")
+            raise UserError(f"{entry.source} is not a Qwen3, and the page computes no other model")
         file = json.loads(tokenizer._tok.to_str())
         if tokenizer_file not in (None, file):
-            first = entries[0].where
-            raise UserError(f"{entry.where} has another tokenizer than {first}; make two pages")
+            first = entries[0].source
+            raise UserError(f"{entry.source} has another tokenizer than {first}; make two pages")
         tokenizer_file = file
         models.append(model_entry(entry, model, tokenizer, bits))
     data = {
@@ -186,7 +186,7 @@ def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
     asked = asked_by(tokenizer)
     if asked and asked.stop:
         raise UserError(
-            f"{entry.where} was trained with --stop {asked.stop!r}, and the page ends answers at "
+            f"{entry.source} was trained with --stop {asked.stop!r}, and the page ends answers at "
             "stop tokens only"
         )
     prompt = (prompt_as_asked(asked, tokenizer) if asked else render_prompt)(PLACE)
@@ -198,8 +198,8 @@ def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
         if tensor_name == "out_head.weight" and model.cfg["tie_embeddings"]:
             continue
         index.append([tensor_name, list(tensor.shape)])
-        scales, whole = rounded(tensor.float().numpy(), bits)
-        parts += [scales, as_bits(whole, bits)]
+        scales, integers = quantized(tensor.float().numpy(), bits)
+        parts += [scales, packed_bits(integers, bits)]
     about = {
         "name": entry.name,
         "step": entry.step,
@@ -228,7 +228,7 @@ def game_entry(tokenizer) -> dict:
     }
 
 
-def rounded(tensor: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def quantized(tensor: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """A scale for each row, float32, and the rows as integers with `bits` bits. Each number of a
     vector is a row of its own, so it loses nothing.
 
@@ -238,14 +238,14 @@ def rounded(tensor: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     rows = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim > 1 else tensor[:, None]
     largest = 2 ** (bits - 1) - 1
     scales = np.maximum(np.abs(rows).max(axis=1), 1e-30) / largest
-    whole = np.round(rows / scales[:, None])
-    return scales.astype("<f4"), whole.astype("<i4")
+    integers = np.round(rows / scales[:, None])
+    return scales.astype("<f4"), integers.astype("<i4")
 
 
-def as_bits(whole: np.ndarray, bits: int) -> np.ndarray:
+def packed_bits(integers: np.ndarray, bits: int) -> np.ndarray:
     """Integers packed one after the other, highest bit first, eight bits to a byte."""
     places = np.arange(bits - 1, -1, -1)
-    return np.packbits((whole.reshape(-1, 1) >> places & 1).astype(bool))
+    return np.packbits((integers.reshape(-1, 1) >> places & 1).astype(bool))
 
 
 def problem_rows(name: str, limit: int | None = None) -> list[list[str]]:
@@ -281,7 +281,7 @@ def scripts(players: bool) -> tuple[str, str]:
     return "\n".join(page), "\n".join(map(source, WORKER_FILES))
 
 
-def filled_page(data: dict, weights: list[str], book: str) -> str:
+def render_page(data: dict, weights: list[str], book: str) -> str:
     """One file. Only the script with this hash may run; everything else is data."""
     players = any("game" in model for model in data["models"])
     page_script, worker_script = scripts(players)

@@ -49,7 +49,7 @@ def plot_runs(folders: Sequence[str | Path], save_as: str | Path) -> Path:
 
 def draw_runs(folders: Sequence[str | Path]) -> Figure:
     """A panel per curve and a line per run; a curve that no run has measured gets no panel."""
-    runs = {name: metrics_of(folder) for name, folder in named(folders).items()}
+    runs = {name: metrics_of(folder) for name, folder in by_name(folders).items()}
     figure = Figure(figsize=(11, 6), layout="constrained")
     panels = figure.subplots(2, 3)
     for panel, (title, key) in zip(panels.flat, CURVES.items(), strict=True):
@@ -63,15 +63,15 @@ def draw_runs(folders: Sequence[str | Path]) -> Figure:
         panel.set_visible(panel.has_data())
     if len(runs) > 1:
         drawn = (zip(*panel.get_legend_handles_labels(), strict=True) for panel in panels.flat)
-        lines = {name: look for pairs in drawn for look, name in pairs}
+        lines = {name: handle for pairs in drawn for handle, name in pairs}
         figure.legend(lines.values(), lines, loc="outside lower center", ncols=4)
     else:
         figure.suptitle(*runs)
     return figure
 
 
-def named(folders: Sequence[str | Path]) -> dict[str, Path]:
-    """Folders by their names; by their whole paths where two have the same name."""
+def by_name(folders: Sequence[str | Path]) -> dict[str, Path]:
+    """Folders by their names; by their paths where two have the same name."""
     paths = [Path(folder) for folder in folders]
     names = [path.resolve().name.removesuffix(".csv") for path in paths]
     return {
@@ -82,7 +82,7 @@ def named(folders: Sequence[str | Path]) -> dict[str, Path]:
 
 def line_of(rows: list[dict], key: str, label: str) -> Line:
     if key == "eval_acc":
-        rows = [found for row in rows for found in evaluations_in(row)]
+        rows = [evaluation for row in rows for evaluation in evaluations_in(row)]
     points = [(step_of(row, key), row[key]) for row in rows if is_number(row.get(key))]
     steps, values = ([point[i] for point in points] for i in (0, 1))
     return Line(label, steps, values, dots=key == "eval_acc")

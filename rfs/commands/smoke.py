@@ -10,31 +10,31 @@ from rfs.run.options import resolved
 from rfs.run.will_it_work import run_time_text
 
 
-def seen_to_work(
+def smoke_summary(
     asked: RunConfig, folder: str, rows: list[dict], outlook: Outlook | None = None
 ) -> str:
-    """`asked`: the command's configuration, whose sizes --smoke has reduced; `rows`: the lines of
-    its metrics; `outlook`: what the run saw before its first step."""
+    """`asked`: the command's configuration, before --smoke reduced its sizes; `rows`: the lines of
+    its metrics; `outlook`: of the preflight before the first step."""
     answers = sum(row["env/all/total_episodes"] for row in rows)
     tokens = sum(row["env/all/total_ac_tokens"] for row in rows)
     correct = sum(row["env/all/correct"] * row["env/all/total_episodes"] for row in rows)
     speed = tokens / max(sum(row["time/sampling"] for row in rows), 1e-9)
-    did = "sampled"
-    words = f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct"
+    action = "sampled"
+    amount = f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct"
     if asked.is_supervised:
-        did, words = "learned", f"{counted(answers, 'worked solution')} of {tokens:,} tokens"
-    seen = {
+        action, amount = "learned", f"{counted(answers, 'worked solution')} of {tokens:,} tokens"
+    facts = {
         "outlook": outlook.verdict if outlook else "",
-        did: words,
-        "gradient": gradient(rows),
+        action: amount,
+        "gradient": gradient_text(rows),
         "saved": f"rfs train --resume {shlex.quote(str(folder))} --steps N continues from here",
-        "full run": full_run(asked, rows),
+        "full run": full_run_text(asked, rows),
     }
-    lines = [f"  {name:<10}{words}" for name, words in seen.items() if words]
+    lines = [f"  {name:<10}{text}" for name, text in facts.items() if text]
     return "\n".join([f"\nChecked in {counted(len(rows), 'small step')}:", *lines])
 
 
-def gradient(rows: list[dict]) -> str:
+def gradient_text(rows: list[dict]) -> str:
     if failed := sum(row["optim/nonfinite"] for row in rows):
         return (
             f"not finite in {counted(failed, 'update')}, which were skipped: try --dtype float32 "
@@ -53,7 +53,7 @@ def gradient(rows: list[dict]) -> str:
     )
 
 
-def full_run(asked: RunConfig, rows: list[dict]) -> str:
+def full_run_text(asked: RunConfig, rows: list[dict]) -> str:
     """An estimate from the last step: the first one also waits for compiling and reading that
     happen only once."""
     full, small = resolved(replaced(asked, smoke=False)), resolved(asked)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import is_in_file
 from reasoning_from_scratch.recipes import LossFn
-from rfs.commands.cli import given_in
-from rfs.commands.other_words import decided_by, flags_of, in_our_words
+from rfs.commands.cli import given_fields
+from rfs.commands.other_words import decided_by_command, flags_of, in_our_words
 from rfs.commands.reading import read
 from rfs.config import PARTS, YOU, RunConfig, default_of, part_of
 from rfs.files.models import check_model_name
@@ -43,10 +43,10 @@ class TrainOptions(RunConfig):
         cls: type[Kind], argv: Sequence[str], prog: str = "rfs train", about: str = ""
     ) -> Kind:
         """The options that a command line describes."""
-        argv = in_our_words(argv, flags_of(cls), decided_by(cls))
-        default = cls.unless_given(argv)
+        argv = in_our_words(argv, flags_of(cls), decided_by_command(cls))
+        default = cls.default_options(argv)
         options = read(cls, argv, prog=prog, about=about, default=default)
-        named = given_in(argv) & {*vars(RunConfig())}
+        named = given_fields(argv) & {*vars(RunConfig())}
         others = {name: layer for name, layer in default.set_by.items() if layer != YOU}
         options = replace(options, set_by=others | dict.fromkeys(named, YOU))
         check_loss_fn(options.loss_fn, options)
@@ -55,8 +55,9 @@ class TrainOptions(RunConfig):
         return options
 
     @classmethod
-    def unless_given(cls: type[Kind], argv: Sequence[str]) -> Kind:
-        """What holds where a command line says nothing."""
+    def default_options(cls: type[Kind], argv: Sequence[str]) -> Kind:
+        """The values of options that a command line does not give: those of the run to resume, or
+        of the recipe."""
         flags = ("--resume", "--recipe", "--loss-fn", "--environment")
         resume, recipe, loss_fn, environment = (last_value(flag, argv) for flag in flags)
         if resume and (recipe or loss_fn):
@@ -95,7 +96,8 @@ class TrainOptions(RunConfig):
 
 
 def check_names(config: RunConfig) -> None:
-    """Refuse what a resolved configuration names and what does not exist."""
+    """Refuse a model, problem set or function that a resolved configuration names and that does not
+    exist."""
     check_model_name(config.model)
     source_of(config.problems, config.data_path).check()
     for name in config.eval_problems:

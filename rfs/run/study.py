@@ -1,6 +1,6 @@
 """A study: one run for each arm, learning rate and seed, several in parallel.
 
-    all_trials = trials(arms, rates, range(3))                  # arms x rates x seeds
+    all_trials = make_trials(arms, rates, range(3))             # arms x rates x seeds
     for trial, result in study(run_trial, all_trials, jobs):    # run_trial(trial) -> result
         ...                              # in any order; store it: a kill then loses no more
 
@@ -60,7 +60,7 @@ class Trial:
         return f"{self.arm}{rate}, seed {self.seed}"
 
 
-def trials(
+def make_trials(
     arms: Iterable[Arm], rates: Callable[[Arm], Sequence[float | None]], seeds: range
 ) -> list[Trial]:
     """All trials, seed by seed, so that a study that is stopped early has complete seeds.
