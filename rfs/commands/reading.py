@@ -185,7 +185,6 @@ def metavar(hint: Any) -> str | None:
 
 
 def is_positional(hint: Any) -> bool:
-
     return get_origin(hint) is Annotated and POSITIONAL in hint.__metadata__
 
 
