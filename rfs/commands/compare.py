@@ -87,7 +87,7 @@ def compare_command(options: CompareOptions) -> None:
     by_rate = {
         recipe: {
             lr: {seed: metrics[Trial(recipe, lr, seed)] for seed in range(options.seeds)}
-            for lr in rates(options)
+            for lr in learning_rates(options)
         }
         for recipe in options.recipes
     }
@@ -105,12 +105,14 @@ def compare_command(options: CompareOptions) -> None:
     print(f"\nall figures: {out / 'compare.md'}, compare.csv, runs.csv, {pictures}")
 
 
-def rates(options: CompareOptions) -> tuple[float | None, ...]:
+def learning_rates(options: CompareOptions) -> tuple[float | None, ...]:
     return options.lrs or (None,)
 
 
 def all_trials(options: CompareOptions) -> list[Trial]:
-    return make_trials(options.recipes, lambda recipe: rates(options), range(options.seeds))
+    return make_trials(
+        options.recipes, lambda recipe: learning_rates(options), range(options.seeds)
+    )
 
 
 def trial_config(options: CompareOptions, trial: Trial) -> RunConfig:
@@ -125,11 +127,11 @@ def trial_config(options: CompareOptions, trial: Trial) -> RunConfig:
         rolling_every=options.eval_every,
         num_groups_to_log=0,
         preflight=False,
-        log_path=str(Path(options.log_path) / folder_of(trial)),
+        log_path=str(Path(options.log_path) / folder_name(trial)),
     )
 
 
-def folder_of(trial: Trial) -> str:
+def folder_name(trial: Trial) -> str:
     """The name of a trial's folder; a recipe of your own is in it without its path."""
     short = replace(trial, arm=Path(str(trial.arm)).name.replace(".py:", "-"))
     return str(short).replace(", ", "-").replace(" ", "")
@@ -139,15 +141,15 @@ def refuse_shared_folders(trials: Sequence[Trial]) -> None:
     """Refuse two trials whose runs would have the same folder: one of them would not be run."""
     owners: dict[str, Trial] = {}
     for trial in trials:
-        other = owners.setdefault(folder_of(trial), trial)
+        other = owners.setdefault(folder_name(trial), trial)
         if other.arm != trial.arm:
             raise UserError(
-                f"{other.arm} and {trial.arm} would share the folder {folder_of(trial)}: rename "
+                f"{other.arm} and {trial.arm} would share the folder {folder_name(trial)}: rename "
                 "one of the two files, or what is named in it"
             )
         if other.lr != trial.lr:
             raise UserError(
-                f"--lrs {other.lr} and {trial.lr} would share the folder {folder_of(trial)}: "
+                f"--lrs {other.lr} and {trial.lr} would share the folder {folder_name(trial)}: "
                 "their first six digits are the same, so drop one"
             )
 

@@ -10,7 +10,7 @@ from rfs.config import RunConfig
 from rfs.run.option_checks import flag
 from rfs.run.options import configure, recipe_row, resolved
 
-# What all recipes have in common even if nobody names it; and whatever else is given.
+# All recipes have the same values of these fields, and of every other field that is given.
 SHARED_FIELDS = "model problems steps problems_per_step rollouts eval_every eval_limit".split()
 
 

@@ -86,20 +86,20 @@ class Entry(NamedTuple):
 
 def playground(options: PlaygroundOptions) -> int:
     """Writes one page with models, problems, recipes and all code in it."""
-    entries = entries_of(options)
-    page = page_of(entries)
+    entries = page_entries(options)
+    page = build_page(entries)
     out = Path(options.out)
     with disk_errors_as(f"cannot write {out}", "choose another --out"):
         if out.exists() and not out.is_file():
             raise UserError(f"{out} exists and is not a file; choose a name such as mine.html")
-        with replacing(out) as beside:
-            beside.write_text(page, encoding="utf-8", newline="\n")
-    words = f"{counted(len(entries), 'model')}, {len(page) / 1e6:.1f} MB; open it in a browser"
-    print(visible(f"{out}: {words}"))
+        with replacing(out) as temporary:
+            temporary.write_text(page, encoding="utf-8", newline="\n")
+    contents = f"{counted(len(entries), 'model')}, {len(page) / 1e6:.1f} MB"
+    print(visible(f"{out}: {contents}; open it in a browser"))
     return 0
 
 
-def entries_of(options: PlaygroundOptions) -> list[Entry]:
+def page_entries(options: PlaygroundOptions) -> list[Entry]:
     entries = [Entry(Path(name).name, None, name) for name in options.models]
     if options.run:
         entries += run_entries(options.run)
@@ -119,12 +119,12 @@ def run_entries(name: str) -> list[Entry]:
     return [Entry(run.name, save.batch, f"{run}@{save.name}") for save in saves]
 
 
-def page_of(entries: list[Entry], book: str = "") -> str:
+def build_page(entries: list[Entry], book: str = "") -> str:
     """The page's text. `book`: the address of the book that it belongs to."""
     return render_page(*page_data(entries), book)
 
 
-def engine_of(model: str = "tiny-base") -> str:
+def engine_script(model: str = "tiny-base") -> str:
     """A script for those pages of docs/explore that run a model: the worker, and all the data that
     they give it."""
     data, (weights,) = page_data([Entry(Path(model).name, None, model)], ENGINE_BITS)
@@ -153,7 +153,7 @@ def page_data(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[s
             first = entries[0].source
             raise UserError(f"{entry.source} has another tokenizer than {first}; make two pages")
         tokenizer_file = file
-        models.append(model_entry(entry, model, tokenizer, bits))
+        models.append(model_data(entry, model, tokenizer, bits))
     data = {
         "models": [about for about, _ in models],
         "tokenizer": {
@@ -180,9 +180,9 @@ def page_data(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[s
     return data, [weights for _, weights in models]
 
 
-def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
-    """What the page must know about a model, and its weights in base64. It is asked as its folder
-    says that it was in training."""
+def model_data(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
+    """What the page must know about a model, and its weights in base64. Its prompt is that of its
+    training, if its folder says which."""
     asked = asked_by(tokenizer)
     if asked and asked.stop:
         raise UserError(
@@ -211,19 +211,19 @@ def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
         "stop_ids": sorted(stop_ids_of(tokenizer)),
     }
     if entry.plays:
-        about["game"] = game_entry(tokenizer)
+        about["game"] = game_data(tokenizer)
     return about, base64.b64encode(b"".join(part.tobytes() for part in parts)).decode()
 
 
-def game_entry(tokenizer) -> dict:
+def game_data(tokenizer) -> dict:
     """A player's prompt at the beginning of a game, and the text around a reply."""
-    mark = "REPLY"
+    placeholder = "REPLY"
     prompt = problem_prompt(guess_problem(1))  # the same for every number
     if tokenizer.apply_chat_template:
         prompt = tokenizer.wrap_chat(prompt)
     return {
         "prompt": prompt,
-        "reply": tokenizer.reply_turn(mark).split(mark),
+        "reply": tokenizer.reply_turn(placeholder).split(placeholder),
         "end_of_turn": tokenizer.eos_token_id,
     }
 
@@ -262,23 +262,23 @@ def recipe_rows() -> dict[str, dict]:
     rows = {}
     for name, recipe in RECIPES.items():
         config = configure(name, model="tiny-base", max_new_tokens=ANSWER_TOKENS)
-        other = config.advantage_per_part or config.is_supervised or config.train_rollouts
-        if config.kl == "none" and not other:
+        unsupported = config.advantage_per_part or config.is_supervised or config.train_rollouts
+        if config.kl == "none" and not unsupported:
             values = {key: getattr(config, key) for key in LOSS}
             values["length_constant"] = config.length_constant or ANSWER_TOKENS
             rows[name] = values | {"about": recipe.about}
     return rows
 
 
-def source(name: str) -> str:
+def read_source(name: str) -> str:
     return (files("rfs") / "playground" / name).read_text("utf-8")
 
 
 def scripts(players: bool) -> tuple[str, str]:
     """The page's own script, and the text that its worker is made of."""
     page_files = (*PAGE_FILES, GAME_FILE) if players else PAGE_FILES
-    page = [asset("percent.js"), *map(source, page_files)]
-    return "\n".join(page), "\n".join(map(source, WORKER_FILES))
+    page = [asset("percent.js"), *map(read_source, page_files)]
+    return "\n".join(page), "\n".join(map(read_source, WORKER_FILES))
 
 
 def render_page(data: dict, weights: list[str], book: str) -> str:
@@ -293,7 +293,7 @@ def render_page(data: dict, weights: list[str], book: str) -> str:
             "worker-src blob:; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
             "form-action 'none'"
         ),
-        style=Markup(page_style() + source("style.css")),
+        style=Markup(page_style() + read_source("style.css")),
         script=Markup(page_script),
         worker=Markup(worker_script),
         data=data,

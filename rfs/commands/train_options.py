@@ -46,9 +46,9 @@ class TrainOptions(RunConfig):
         argv = in_our_words(argv, flags_of(cls), decided_by_command(cls))
         default = cls.default_options(argv)
         options = read(cls, argv, prog=prog, about=about, default=default)
-        named = given_fields(argv) & {*vars(RunConfig())}
-        others = {name: layer for name, layer in default.set_by.items() if layer != YOU}
-        options = replace(options, set_by=others | dict.fromkeys(named, YOU))
+        given = given_fields(argv) & {*vars(RunConfig())}
+        other_layers = {name: layer for name, layer in default.set_by.items() if layer != YOU}
+        options = replace(options, set_by=other_layers | dict.fromkeys(given, YOU))
         check_loss_fn(options.loss_fn, options)
         if options.resume:
             options.check_resumed(options.resume)

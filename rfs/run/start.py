@@ -139,22 +139,21 @@ def train(
         try:
             if run.first_step == run.config.steps:
                 run.complete()
-            stopped = loop(run.policy, run.rollouts, run.config, run, run.reference, run.first_step)
+            why = loop(run.policy, run.rollouts, run.config, run, run.reference, run.first_step)
         except KeyboardInterrupt:
-            stopped = run.save_interrupted()
+            why = run.save_interrupted()
         except NotFinite as error:
-            stopped = run.stop_diverged(error)
-        if stopped:
-            log.warning("%s", stopped)
-    policy, folder = run.policy, run.folder
+            why = run.stop_diverged(error)
+        if why:
+            log.warning("%s", why)
     return TrainResult(
-        policy.model,
-        policy.tokenizer,
-        folder.path,
-        folder.rows,
-        stopped,
-        run.ranks.writes,
-        run.outlook,
+        model=run.policy.model,
+        tokenizer=run.policy.tokenizer,
+        folder=run.folder.path,
+        rows=run.folder.rows,
+        stopped=why,
+        writes=run.ranks.writes,
+        outlook=run.outlook,
     )
 
 

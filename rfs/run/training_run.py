@@ -131,9 +131,9 @@ class TrainingRun:
             if self.config.compute_post_kl:
                 trained = groups_with_gradient(chosen_groups(groups, self.config), self.config)
                 numbers |= self.gap_metrics(trained, "kl_pre_post")
-            stopped = self.finish_step(step, self.metrics_before_update | numbers)
+            stop_reason = self.finish_step(step, self.metrics_before_update | numbers)
             self.updates_done = self.policy.optimizer.updates
-        return stopped
+        return stop_reason
 
     def gap_metrics(self, groups: Sequence[Group], name: str) -> dict[str, float]:
         """How far the policy is now from the sampler's record of these rollouts: v1 and v2."""
@@ -189,17 +189,17 @@ class TrainingRun:
             **with_short_names(metrics),
         }
         self.record(row | times | self.speeds(row, times), spans)
-        stopped = self.check_health()
+        stop_reason = self.check_health()
         if self.ranks.size > 1:
-            stopped = self.ranks.agreed(stopped)
+            stop_reason = self.ranks.agreed(stop_reason)
         if is_last:
             self.saves.save(self.steps_done, final=True)
             self.pages.report_if_due(self.steps_done)
         elif config.save_every and self.steps_done % config.save_every == 0:
             self.saves.save(self.steps_done)
-        elif stopped or (config.rolling_every and self.steps_done % config.rolling_every == 0):
+        elif stop_reason or (config.rolling_every and self.steps_done % config.rolling_every == 0):
             self.saves.save(self.steps_done, rolling=True)
-        return stopped
+        return stop_reason
 
     def record(self, row: dict, spans: list[dict]) -> None:
         finite_row, nonfinite = finite(row)
