@@ -117,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def with_model_where_expected(name: str, args: list[str]) -> list[str]:
+    """Moves the model or run in a command line to where the command reads it."""
     if name in MODEL_NAMED and args and not args[0].startswith("-"):
         return [MODEL_NAMED[name], *args]
     flag_index = next((index for index, word in enumerate(args) if is_model_flag(word)), None)
@@ -220,9 +221,9 @@ def run_command(name: str, args: Sequence[str]) -> int:
         function = load_function(target)
         takes_given = "given" in inspect.signature(function).parameters
         result = function(options, given=given_fields(args)) if takes_given else function(options)
-        return result if isinstance(result, int) else 0
-    function = load_function(target)
-    result = read(function, in_our_words(args, flags_of(function)), **help_texts)
+    else:
+        function = load_function(target)
+        result = read(function, in_our_words(args, flags_of(function)), **help_texts)
     return result if isinstance(result, int) else 0
 
 

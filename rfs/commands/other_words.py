@@ -192,10 +192,12 @@ def takes_several(kind: Any) -> bool:
 
 def is_value(word: str, kinds: dict[str, type]) -> bool:
     """Whether a word belongs to the option before it, and is no option itself."""
-    return not word.startswith("-") and ("=" not in word or option_named(word, kinds) not in kinds)
+    return not word.startswith("-") and (
+        "=" not in word or option_in_pair(word, kinds) not in kinds
+    )
 
 
-def option_named(word: str, kinds: dict[str, type]) -> str:
+def option_in_pair(word: str, kinds: dict[str, type]) -> str:
     """Our name of the option in KEY=VALUE."""
     key = word.partition("=")[0]
     name = key if key in SYNONYMS else key.rpartition(".")[2]
@@ -204,7 +206,7 @@ def option_named(word: str, kinds: dict[str, type]) -> str:
 
 def pair_as_flag(word: str, kinds: dict[str, type]) -> list[str]:
     key, _, value = word.partition("=")
-    name = option_named(word, kinds)
+    name = option_in_pair(word, kinds)
     if name not in kinds:
         raise unknown_name("option", key, [*kinds, *SYNONYMS])
     if takes_several(kinds[name]) and "=" in value:

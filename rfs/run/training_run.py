@@ -61,11 +61,11 @@ class TrainingRun:
     def __post_init__(self) -> None:
         self.steps_done = self.first_step  # steps whose update is in the weights
         self.updates_done = self.policy.optimizer.updates  # optimizer steps in the finished steps
-        self.finishing = False  # a step is between its update and its last save
+        self.signals_wait = False  # from an update to its last save, and during a report
         self.update_began = 0.0  # by time.perf_counter()
         self.metrics_before_update: dict[str, float] = {}
-        several = self.ranks.size > 1
-        self.interrupts = Interrupts(several, not self.ranks.writes, self.may_stop)
+        several_ranks = self.ranks.size > 1
+        self.interrupts = Interrupts(several_ranks, not self.ranks.writes, self.may_stop)
         self.ranks.interruptible = self.interrupts.interruptible
         self.progress = Progress(0, quiet=True)
 
@@ -76,7 +76,7 @@ class TrainingRun:
 
     def may_stop(self) -> bool:
         """True until the current step has changed the weights: until then it can be abandoned."""
-        return not self.finishing and self.policy.optimizer.updates == self.updates_done
+        return not self.signals_wait and self.policy.optimizer.updates == self.updates_done
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         gc.unfreeze()
@@ -109,9 +109,9 @@ class TrainingRun:
         """A signal waits until this is done: the rest of a step that has changed the weights, or a
         report, in whose C code KeyboardInterrupt becomes some other error. (Several ranks agree on
         a signal, while they sample.)"""
-        self.finishing = True
+        self.signals_wait = True
         yield
-        self.finishing = False
+        self.signals_wait = False
         if self.interrupts.received and self.ranks.size == 1:
             raise KeyboardInterrupt
 
