@@ -240,11 +240,11 @@ class RunFolder:
         if unknown:
             log.warning("config.json: ignoring %s, unknown to this version", ", ".join(unknown))
         before = to_json(self.read_config())
-        told = [
+        differences = [
             f"{k} {before[k]} -> {v}" for k, v in changed.items() if k not in (*PLACES, "steps")
         ]
-        if told:
-            log.info("from here on: %s", ", ".join(told))
+        if differences:
+            log.info("from here on: %s", ", ".join(differences))
         values.setdefault("resumed", []).append(
             {
                 "step": step,
