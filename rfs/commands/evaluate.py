@@ -58,7 +58,7 @@ def evaluate_command(options: EvaluateOptions, given: set[str]) -> None:
             print(f"\npass@k on {title}, with 95% intervals\n\n{pass_table(by_model)}")
     if figure:
         curves = {
-            title: {name: curve(own) for name, own in by_model.items()}
+            title: {name: curve(own_rates) for name, own_rates in by_model.items()}
             for title, by_model in rates.items()
         }
         save_pass_curves(curves, figure)

@@ -133,7 +133,7 @@ def choose_problems(problems: Sequence[Problem], count: int) -> tuple[Sequence[P
         by_task.setdefault(problem.type if problem.rules else "", []).append(problem)
     if not 1 < len(by_task) <= MANY_TASKS:
         return problems, count
-    chosen = [problem for some in by_task.values() for problem in spread_out(some, count)]
+    chosen = [problem for group in by_task.values() for problem in spread_out(group, count)]
     return chosen, len(chosen)
 
 

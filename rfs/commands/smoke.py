@@ -11,9 +11,9 @@ from rfs.run.will_it_work import run_time_text
 
 
 def smoke_summary(
-    asked: RunConfig, folder: str, rows: list[dict], outlook: Outlook | None = None
+    config: RunConfig, folder: str, rows: list[dict], outlook: Outlook | None = None
 ) -> str:
-    """`asked`: the command's configuration, before --smoke reduced its sizes; `rows`: the lines of
+    """`config`: the command's configuration, before --smoke reduced its sizes; `rows`: the lines of
     its metrics; `outlook`: of the preflight before the first step."""
     answers = sum(row["env/all/total_episodes"] for row in rows)
     tokens = sum(row["env/all/total_ac_tokens"] for row in rows)
@@ -21,14 +21,14 @@ def smoke_summary(
     speed = tokens / max(sum(row["time/sampling"] for row in rows), 1e-9)
     action = "sampled"
     amount = f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct"
-    if asked.is_supervised:
+    if config.is_supervised:
         action, amount = "learned", f"{counted(answers, 'worked solution')} of {tokens:,} tokens"
     facts = {
         "outlook": outlook.verdict if outlook else "",
         action: amount,
         "gradient": gradient_text(rows),
         "saved": f"rfs train --resume {shlex.quote(str(folder))} --steps N continues from here",
-        "full run": full_run_text(asked, rows),
+        "full run": full_run_text(config, rows),
     }
     lines = [f"  {name:<10}{text}" for name, text in facts.items() if text]
     return "\n".join([f"\nChecked in {counted(len(rows), 'small step')}:", *lines])
@@ -53,10 +53,10 @@ def gradient_text(rows: list[dict]) -> str:
     )
 
 
-def full_run_text(asked: RunConfig, rows: list[dict]) -> str:
+def full_run_text(config: RunConfig, rows: list[dict]) -> str:
     """An estimate from the last step: the first one also waits for compiling and reading that
     happen only once."""
-    full, small = resolved(replaced(asked, smoke=False)), resolved(asked)
+    full, small = resolved(replaced(config, smoke=False)), resolved(config)
     seconds = sum(rows[-1].get(f"time/{stage}") or 0.0 for stage in ("sampling", "reward", "train"))
     larger, longer = full.problems_per_step / small.problems_per_step, 1.0
     if not full.is_supervised:

@@ -73,8 +73,8 @@ class TrainOptions(RunConfig):
     def own_defaults(cls) -> dict[str, Any]:
         """The defaults that differ from those of `rfs train`."""
         usual = vars(RunConfig())
-        own = {item.name: default_of(item) for item in fields(cls) if item.name in usual}
-        return {k: v for k, v in own.items() if k != "set_by" and v != usual[k]}
+        defaults = {item.name: default_of(item) for item in fields(cls) if item.name in usual}
+        return {k: v for k, v in defaults.items() if k != "set_by" and v != usual[k]}
 
     def check_resumed(self, run: str) -> None:
         """Refuse what cannot be given to a run that is resumed."""

@@ -101,7 +101,7 @@ def option_text(name: str, value: object) -> str:
     if isinstance(value, dict):
         return " ".join([flag, *(f"{part}={weight:g}" for part, weight in value.items())])
     if isinstance(value, list):
-        return " ".join([flag, *(shlex.quote(origin_text(str(one))) for one in value)])
+        return " ".join([flag, *(shlex.quote(origin_text(str(item))) for item in value)])
     kind, file = kind_and_file(str(value))
     is_set = name == "problems"
     text = source_of(str(value)).shown_name if is_set else kind + origin_text(file)
