@@ -18,7 +18,7 @@ from docutils import nodes
 from sphinx.addnodes import download_reference, pending_xref
 from sphinx.util.osutil import relative_uri
 
-from rfs.commands.playground import engine_of
+from rfs.commands.playground import engine_script
 
 ROOT = Path(__file__).resolve().parents[1]
 ADDRESS = re.search(r'^Repository = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.M)
@@ -175,7 +175,7 @@ def copy_explorables(app, error):
         goal = Path(app.outdir, name)
         goal.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, goal)
-    (folder / "engine.js").write_text(engine_of(), "utf-8")
+    (folder / "engine.js").write_text(engine_script(), "utf-8")
 
 
 # --- What the search shows of a page ---

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 AnyConfig = TypeVar("AnyConfig", bound="DataclassInstance")
-PLACE = Mark("where a run is and how it is started, which says nothing about what it does")
+PLACE = Mark("where a run is and how it is started, which does not change what it computes")
 EVALUATES = Needs("eval_every")
 
-# Layers that set fields; recipes, losses and games are layers, too (run/options.py).
+# The layers that set fields; recipes, losses and games are layers, too (run/options.py).
 YOU = "you"  # on a command line or in Python
 EARLIER = "you, when the run began"
-FOLLOWS = "other settings"
+DERIVED = "other settings"
 
 
 @dataclass
@@ -80,8 +80,8 @@ class Run:
 
 
 @dataclass
-class Asking:
-    """How a problem is presented to the model."""
+class PromptChoice:
+    """How a problem is presented to the model, and where its answer ends."""
 
     prompt: Annotated[str | None, AS_TRAINED] = None
     """Ask a problem this way: book, question, chat, plain, nanochat, or as in a FILE that has
@@ -89,8 +89,8 @@ class Asking:
     stop: Annotated[str | None, AS_TRAINED] = None
     """Also end an answer at this text, such as "\\n\\n" or "Question:" for a base model."""
 
-    def check_asking(self) -> None:
-        """Refuses what cannot be asked that way, before a model is loaded."""
+    def check_prompt_choice(self) -> None:
+        """Refuses a prompt or a stop text that cannot work, before a model is loaded."""
         if self.prompt is not None:
             check_prompt_kind(self.prompt)
         if self.stop is not None:
@@ -98,7 +98,7 @@ class Asking:
 
 
 @dataclass
-class Problems(Asking):
+class Problems(PromptChoice):
     """Which problems, and how they are presented."""
 
     problems: str | None = None
@@ -181,14 +181,14 @@ class RunConfig(Records, Scale, TrainConfig, Problems, Run):
     """Every choice of a training run."""
 
     # The layer that set each field; the others are at their defaults. If the object is created
-    # directly, nobody says what was named: then what is not at its default is yours.
+    # directly, whatever is not at its default counts as set by you.
     set_by: dict[str, str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.set_by is None:
-            own = [item for item in dataclasses.fields(self) if item.name != "set_by"]
-            changed = [item.name for item in own if getattr(self, item.name) != default_of(item)]
+            items = [item for item in dataclasses.fields(self) if item.name != "set_by"]
+            changed = [item.name for item in items if getattr(self, item.name) != default_of(item)]
             self.set_by = dict.fromkeys(changed, YOU)
 
     @property
@@ -211,8 +211,8 @@ class RunConfig(Records, Scale, TrainConfig, Problems, Run):
 
     @property
     def has_usual_cap(self) -> bool:
-        """Whether the weight p_start / p_sampler is capped if nothing else is given: the sampler is
-        not the trainer, and the loss has no ratio to the sampler of its own."""
+        """Whether the weight p_start / p_sampler is capped if nothing else is given: if sampler and
+        trainer differ, and the loss itself has no ratio to the sampler."""
         int8 = self.sampling_weights == "int8"
         lags = self.max_steps_off_policy > 0
         return self.clips and (int8 or lags) or int8 and self.objective == "reinforce"
@@ -239,7 +239,7 @@ PARTS = (
 PLACES = fields_marked(RunConfig, PLACE)
 
 # Fields of earlier versions: one repeated what others say, the other nobody used.
-FORMER = {"loss_fn", "stop_on_alarm"}
+FORMER_FIELDS = {"loss_fn", "stop_on_alarm"}
 
 
 def default_of(item: dataclasses.Field) -> Any:
@@ -252,7 +252,7 @@ def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
     for name in changes:
         if name not in names:
             raise unknown_name(f"field of {type(config).__name__}", name, names)
-    if isinstance(config, RunConfig):  # unless another layer is named, you set them
+    if isinstance(config, RunConfig):  # set by you, unless `changes` names another layer
         changes = {"set_by": config.set_by | dict.fromkeys(changes, YOU)} | changes
     return dataclasses.replace(config, **changes)
 
@@ -274,7 +274,7 @@ def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> Run
     kinds = get_type_hints(RunConfig)
     known = {key: value for key, value in values.items() if key in kinds}
     for key, value in known.items():
-        if not fits(value, kinds[key]):
+        if not is_of_type(value, kinds[key]):
             raise UserError(
                 f"{origin}: this version does not know {key} {value!r}; use the version "
                 "that wrote it, or correct the value"
@@ -284,14 +284,16 @@ def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> Run
     return RunConfig(**(known | {"set_by": set_by}))
 
 
-def fits(value: Any, kind: Any) -> bool:
-    """Whether it is a value of that type, for the types that fields have."""
+def is_of_type(value: Any, kind: Any) -> bool:
+    """Whether a value is of that type, for the types that fields have."""
     if get_origin(kind) in (Union, UnionType):
         options = get_args(kind)
-        words = any(get_origin(option) is Literal for option in options)
-        if words and str in options and is_file_function(value):  # a word, or FILE.py:FUNCTION
+        has_words = any(get_origin(option) is Literal for option in options)
+        if has_words and str in options and is_file_function(value):  # a word, or FILE.py:FUNCTION
             return True
-        return any(fits(value, option) for option in options if not (words and option is str))
+        if has_words:
+            options = tuple(option for option in options if option is not str)
+        return any(is_of_type(value, option) for option in options)
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if kind in (int, float):

@@ -14,5 +14,5 @@ class Policy(own_policy.Policy):
     sampling_engine = FAST
 
     @classmethod
-    def load(cls, model: str, *how: Any, **named: Any) -> own_policy.Policy:
-        return super().load(which_weights(model), *how, **named)
+    def load(cls, model: str, *args: Any, **kwargs: Any) -> own_policy.Policy:
+        return super().load(which_weights(model), *args, **kwargs)

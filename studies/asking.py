@@ -101,7 +101,7 @@ def train_and_measure(options: Options, arm: str, seed: int) -> Iterator[dict[st
             calculator=ARMS[arm], max_new_tokens=MAX_NEW_TOKENS, log_path=f"{folder}/run",
             preflight=False, num_groups_to_log=0, eval_every=0, report_every=0, **RUN_SETTINGS,
         )  # fmt: skip
-        result = train(config, quiet=True).finished()
+        result = train(config, quiet=True).require_finished()
         seconds = sum(row["time/total"] for row in result.rows)
         print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
         files = sorted(result.folder.glob("train_iteration_*_rollout_summaries.jsonl"))

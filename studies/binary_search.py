@@ -108,7 +108,7 @@ def train_and_measure(
             num_groups_to_log=0, eval_every=0, problem_limit=len(training_numbers),
             **RUN_SETTINGS, **GAME, **REWARD_SETTINGS[reward], **kl_settings(kl_coef),
         )  # fmt: skip
-        result = train(config, quiet=True).finished()
+        result = train(config, quiet=True).require_finished()
         seconds = sum(row["time/total"] for row in result.rows)
         message = f"{reward}, KL {kl_coef:g}, seed {seed}: {options.steps} steps in {seconds:.0f} s"
         print(message, flush=True)

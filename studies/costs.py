@@ -7,7 +7,7 @@ from typing import Any
 
 from gsm8k_measurements import load_or_compute
 
-from rfs.files.saved_models import STATES
+from rfs.files.saved_models import STATES_FOLDER
 from rfs.run.checkpoints import Checkpoints
 from rfs.run.options import configure, resumed_config
 from rfs.run.start import train
@@ -18,7 +18,7 @@ def train_to_end(settings: dict[str, Any], folder: Path) -> dict[str, float]:
     """Trains from the start, or from the last save, to the end; returns the cost."""
     config = configure(**settings, log_path=str(folder))
     refuse_other_settings(config, "--folder")
-    rows = run_to_end(config, quiet=False).finished().rows
+    rows = run_to_end(config, quiet=False).require_finished().rows
     delete_best_weights(folder)
     return {"seconds": processor_seconds(rows), "steps": float(len(rows))}
 
@@ -40,7 +40,7 @@ def seconds_per_step(settings: dict[str, Any], folder: Path) -> float:
     unevaluated = {name: value for name, value in settings.items() if not name.startswith("eval_")}
     trial_steps = {"steps": 3, "overwrite": True}  # a killed call leaves its steps
     config = configure(**unevaluated | trial_steps, log_path=str(folder))
-    rows = train(config, quiet=False).finished().rows
+    rows = train(config, quiet=False).require_finished().rows
     shutil.rmtree(folder)
     return processor_seconds(rows[1:]) / 2
 
@@ -51,12 +51,12 @@ def delete_best_weights(folder: Path) -> None:
     checkpoints = Checkpoints(folder).read()
     for save in list(checkpoints.saves):
         if save.best and not save.final:
-            checkpoints.forget(save)
+            checkpoints.delete(save)
 
 
 def delete_weights(folder: Path) -> None:
     """Deletes the weights of a run that is not measured."""
-    for name in ("checkpoints", STATES):
+    for name in ("checkpoints", STATES_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 

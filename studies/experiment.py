@@ -351,7 +351,7 @@ def seconds_per_step(options: Options, folder: Path, settings: dict) -> float:
     settings = common_settings(options) | settings | {"steps": 5, "overwrite": True}
     config = configure(**settings, log_path=str(folder))
     started = time.process_time(), time.perf_counter()
-    rows = train(config).finished().rows
+    rows = train(config).require_finished().rows
     share = (time.process_time() - started[0]) / (time.perf_counter() - started[1])
     shutil.rmtree(folder)
     return share * mean(row["time/total"] for row in rows[1:])

@@ -138,7 +138,7 @@ def train_and_measure(seed: int, mix_in_short: bool) -> Iterator[str]:
         if mix_in_short:
             mixed_problems = f"{__file__}:problems"
             config = replace(config, problems=mixed_problems, eval_problems=["tiny-test"])
-        result = train(config).finished()
+        result = train(config).require_finished()
     name = "short questions mixed in" if mix_in_short else "the quickstart"
     yield from measure(result.model, result.tokenizer, name, seed)
 

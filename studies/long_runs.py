@@ -115,7 +115,7 @@ def train_and_measure(options: Options, arm: str, seed: int) -> Iterator[dict[st
         log_path=str(options.folder / name), **ARMS[arm],
     )  # fmt: skip
     refuse_other_settings(config, "--folder")
-    result = run_to_end(config).finished()
+    result = run_to_end(config).require_finished()
     for step in range(0, STEPS + 1, STEPS_PER_ROW):
         first = max(0, step - STEPS_PER_ROW)
         rows = result.rows[first : max(1, step)]  # at step 0, those of the first step

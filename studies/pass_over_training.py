@@ -53,7 +53,7 @@ def train_and_measure(name: str) -> Iterator[dict]:
     """Trains the run of that name; yields what it solved at each evaluation."""
     with TemporaryDirectory() as folder:
         config = configure("grpo", **RUNS[name], **COMMON, **EVALUATION, num_groups_to_log=0)
-        result = train(replaced(config, log_path=f"{folder}/run"), quiet=True).finished()
+        result = train(replaced(config, log_path=f"{folder}/run"), quiet=True).require_finished()
         for row in result.rows:
             for problems in EVALUATION["eval_problems"]:
                 if f"{problems}/pass@1" in row:

@@ -142,7 +142,7 @@ def train_and_measure(
     )  # fmt: skip
     seconds = 0.0
     refuse_other_settings(config, "--folder")
-    for row in run_to_end(config, quiet=False).finished().rows:
+    for row in run_to_end(config, quiet=False).require_finished().rows:
         seconds += row["time/total"]
         for evaluation in evaluations_in(row):
             metrics = {

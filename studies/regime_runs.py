@@ -52,15 +52,15 @@ from rfs.own_policy import Policy
 from rfs.report.metrics import ENTROPY, MIXED, REWARD, RIGHT, rollout_metrics
 from rfs.report.ways import by_way, evaluated_answers
 from rfs.run.options import configure, resolved
-from rfs.run.origin import weights_mark
+from rfs.run.origin import weights_checksum
 from rfs.run.start import TrainResult
 from rfs.run.study import (
     Trial,
     cores,
     last_third,
+    make_trials,
     run_to_end,
     study,
-    trials,
 )
 from rfs.tasks.problem_sets import held_out, load_problems, training_problems
 
@@ -225,7 +225,7 @@ class SettingsMarks:
         changes = changes_of(regime, arm)
         model = changes.get("model", "tiny-base")
         if model not in self.weights:
-            self.weights[model] = weights_mark(load_model_and_tokenizer(model, "cpu")[0])
+            self.weights[model] = weights_checksum(load_model_and_tokenizer(model, "cpu")[0])
         recipe = get_recipe(changes.get("recipe", "grpo")).changes
         settings = [changes, recipe, self.weights[model]]
         if regime.samples != Regime.samples:
@@ -294,7 +294,7 @@ def missing_trials(
     rows: Sequence[dict],
 ) -> list[Trial]:
     stored_keys = {tuple(row[name] for name in KEY) for row in rows}
-    return [trial for trial in trials(arms, rates, seeds) if key_of(trial) not in stored_keys]
+    return [trial for trial in make_trials(arms, rates, seeds) if key_of(trial) not in stored_keys]
 
 
 # ---- one run, one row

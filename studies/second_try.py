@@ -89,7 +89,7 @@ def train_and_measure(options: Options, arm: str, seed: int) -> Iterator[dict[st
             log_path=f"{folder}/run", preflight=False, num_groups_to_log=0, eval_every=0,
             report_every=0, **RUN_SETTINGS, **ARMS[arm],
         )  # fmt: skip
-        result = train(config, quiet=True).finished()
+        result = train(config, quiet=True).require_finished()
     seconds = sum(row["time/total"] for row in result.rows)
     print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
     for step, row in enumerate(result.rows):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rfs.commands.playground import rounded
+from rfs.commands.playground import quantized
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run "
@@ -149,7 +149,7 @@ def as_a_page_has_it(model, bits: int):
     """The model with the weights that a page has, each rounded to so many bits."""
     state = {}
     for name, tensor in model.state_dict().items():
-        scales, whole = rounded(tensor.numpy(), bits)
+        scales, whole = quantized(tensor.numpy(), bits)
         state[name] = torch.from_numpy(whole * scales[:, None]).view_as(tensor)
     copy = type(model)(model.cfg)
     copy.load_state_dict(state)

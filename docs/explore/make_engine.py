@@ -7,7 +7,7 @@ for the site.
 
 from pathlib import Path
 
-from rfs.commands.playground import engine_of
+from rfs.commands.playground import engine_script
 
 if __name__ == "__main__":
-    Path(__file__).with_name("engine.js").write_text(engine_of(), encoding="utf-8")
+    Path(__file__).with_name("engine.js").write_text(engine_script(), encoding="utf-8")

@@ -11,7 +11,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.text import visible
 from rfs.commands.options import BookOptions, PlaygroundOptions
-from rfs.commands.playground import entries_of, page_of
+from rfs.commands.playground import build_page, page_entries
 from rfs.evaluation.evaluate import progress_bar
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,13 +36,13 @@ def book(options: BookOptions) -> int:
         sphinx = Sphinx(ROOT, ROOT / "docs", site, pages, "html", status=None, warning=sys.stderr)
         with pages_counted(sphinx):
             sphinx.build()
-        page = page_of(entries_of(PlaygroundOptions()), book="index.html")
+        page = build_page(page_entries(PlaygroundOptions()), book="index.html")
         (site / "playground.html").write_text(page, encoding="utf-8", newline="\n")
         with disk_errors_as(f"cannot write {out}", "choose another --out"):
             for file in sorted(file for file in site.rglob("*") if file.is_file()):
-                goal = out / file.relative_to(site)
-                goal.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, goal)
+                target = out / file.relative_to(site)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
     count = len(sphinx.env.found_docs)
     print(visible(f"{out / 'index.html'}: {count} pages and the playground; open it in a browser"))
     return 0
@@ -50,16 +50,16 @@ def book(options: BookOptions) -> int:
 
 @contextmanager
 def pages_counted(sphinx) -> Iterator[None]:
-    """Shows in a terminal how many pages have been read and then written."""
+    """A bar in a terminal of how many pages have been read, then written."""
     if not sys.stderr.isatty():
         yield
         return
     bar = progress_bar(0, label="pages", unit="page")
 
-    def begin(app, environment, names: list[str]) -> None:
+    def set_total(app, environment, names: list[str]) -> None:
         bar.total = 2 * len(names)
 
-    sphinx.connect("env-before-read-docs", begin)
+    sphinx.connect("env-before-read-docs", set_total)
     for event in ("doctree-read", "html-page-context"):
         sphinx.connect(event, lambda *about: bar.update())
     with bar:

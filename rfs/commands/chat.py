@@ -33,12 +33,13 @@ from rfs.config import part_of
 from rfs.engine import FAST
 from rfs.evaluation.evaluate import open_model
 
-KNOWN = {"math": "book"}  # what --prompt of other commands calls it
+PROMPT_NAMES = {"math": "book"}  # what --prompt of other commands calls it
 # A problem that training helps: tiny-base guesses its answer, tiny-grpo works it out.
-WORKS = "Ana has 12 pens, buys 9 more and loses 5. How many pens does Ana have now?"
+EXAMPLE_PROBLEM = "Ana has 12 pens, buys 9 more and loses 5. How many pens does Ana have now?"
 SMALL_WORLD = (
     "This tiny model was raised on school problems of one to six steps, in a few fixed wordings, "
-    f"and has read nothing else. Before training it guesses, after it shows its work. Try: {WORKS}"
+    "and has read nothing else. Before training it guesses, after it shows its work. Try: "
+    f"{EXAMPLE_PROBLEM}"
 )
 PLAYER = (
     "This tiny model only plays higher or lower; it cannot answer questions. Watch it play: "
@@ -56,44 +57,44 @@ class Chat:
         self.turns = 0
         self.template, stop = options.template, options.stop
         asked = prompt_format_of(tokenizer) if self.template == "auto" else None
-        talks = asked is not None and asked.chat_template and asked.prompt == PLACEHOLDER
-        if asked and not talks and asked.prompt != render_prompt(PLACEHOLDER):
+        chats = asked is not None and asked.chat_template and asked.prompt == PLACEHOLDER
+        if asked and not chats and asked.prompt != render_prompt(PLACEHOLDER):
             self.template = "as in training"
         elif self.template == "auto":
-            wraps = talks or getattr(tokenizer, "apply_chat_template", False)
-            self.template = "chat" if wraps else "math"
+            chats = chats or getattr(tokenizer, "apply_chat_template", False)
+            self.template = "chat" if chats else "math"
         self.render: Callable[[str], str] = str  # what is put into a chat template, if there is one
         if self.template == "as in training":
             self.render = apply_prompt_format(asked, tokenizer)
         elif self.template != "chat":
-            self.render = prompt_function(KNOWN.get(self.template, self.template), tokenizer)
+            self.render = prompt_function(PROMPT_NAMES.get(self.template, self.template), tokenizer)
         self.in_chat = self.template == "chat" or (asked is not None and asked.chat_template)
         stop = stop or (asked.stop if asked else None)
         if stop is not None:
             tokenizer.end_answers_at(stop)
 
     def prompt_ids(self, words: str) -> list[int]:
-        """What the model reads. Only the chat template can say who said what, so only it
-        includes earlier turns."""
-        asked = self.render(words)
+        """What the model reads. Only the chat template marks who said what, so only it includes
+        earlier turns."""
+        prompt = self.render(words)
         if not self.in_chat:
-            return self.tokenizer.encode(asked)
+            return self.tokenizer.encode(prompt)
         if not self.past:
-            return self.tokenizer.encode(asked, chat_wrapped=True)
-        talk = self.tokenizer.wrap_chat(asked, self.past)
-        return self.tokenizer.encode(talk, chat_wrapped=False)
+            return self.tokenizer.encode(prompt, chat_wrapped=True)
+        conversation = self.tokenizer.wrap_chat(prompt, self.past)
+        return self.tokenizer.encode(conversation, chat_wrapped=False)
 
     def answer(self, words: str) -> Iterator[str]:
         """The answer in pieces; together they are the whole text."""
-        prompt, said = self.prompt_ids(words), []
+        prompt, pieces = self.prompt_ids(words), []
         sampling = part_of(self.options, Sampling, seed=self.options.seed + self.turns)
         tokens = stream(self.model, prompt, sampling, model_stop_ids(self.tokenizer))
         stop = getattr(self.tokenizer, "stop_text", "")
-        for piece in until(stop, stream_text(self.tokenizer, tokens)):
-            said.append(piece)
+        for piece in until_stop(stop, stream_text(self.tokenizer, tokens)):
+            pieces.append(piece)
             yield piece
         self.turns += 1
-        self.past.append((words, "".join(said)))
+        self.past.append((words, "".join(pieces)))
 
 
 @torch.no_grad()
@@ -121,7 +122,7 @@ def stream(model, prompt: list[int], sampling: Sampling, stop_ids: set[int]) -> 
 
 def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:
     """Yields text once its characters are complete: one may be spread over several tokens. A piece
-    is decoded behind the one before it, for Llama 2's tokenizer drops a text's first space."""
+    is decoded after the one before it, because Llama 2's tokenizer drops a text's first space."""
     before: list[int] = []
     waiting: list[int] = []
     text = ""
@@ -135,23 +136,23 @@ def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:
         yield text
 
 
-def until(stop: str, pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces up to a stop text, if there is one. Whatever may be its beginning waits."""
+def until_stop(stop: str, pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces up to a stop text, if there is one. What may be its beginning is held back."""
     waiting = ""
     for piece in pieces:
         waiting, ended, _ = (waiting + piece).partition(stop) if stop else (piece, "", "")
         if ended:
             break
         held = next((n for n in range(len(stop) - 1, 0, -1) if waiting.endswith(stop[:n])), 0)
-        if shown := waiting[: len(waiting) - held]:
-            yield shown
+        if complete := waiting[: len(waiting) - held]:
+            yield complete
         waiting = waiting[len(waiting) - held :]
     if waiting:
         yield waiting
 
 
 def say(pieces: Iterable[str]) -> None:
-    """Prints an answer as it comes. Control codes are spelled out, never sent to the terminal."""
+    """Prints an answer as it is generated. Control codes are spelled out, for safety."""
     try:
         for piece in pieces:
             print(visible(piece), end="", flush=True)
@@ -186,6 +187,6 @@ def chat(options: ChatOptions) -> None:
         try:
             say(conversation.answer(words))
             if in_small_world and (why := why_out_of_scope(words)):
-                print(f"Do not trust that answer: {why}. Try: {WORKS}\n", file=sys.stderr)
+                print(f"Do not trust that answer: {why}. Try: {EXAMPLE_PROBLEM}\n", file=sys.stderr)
         except PromptTooLong as error:  # the conversation so far counts, too
             print(f"{error}; /new starts a new conversation\n", file=sys.stderr)

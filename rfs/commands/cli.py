@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 from reasoning_from_scratch import __version__
 from reasoning_from_scratch.config import check_numbers
 from reasoning_from_scratch.errors import UserError, unknown_name
-from rfs.commands.other_words import SHOWN, as_flags, dashed, flags_of, in_our_words
+from rfs.commands.other_words import OPTION_NAMES, as_flags, as_option, flags_of, in_our_words
 
 # name -> (one line of help, "module:function"). The function takes the options that OPTIONS has for
 # it, or nothing. `rfs --help` reads only this table, so it never waits for torch. A test imports
@@ -112,19 +112,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[0] == "--version":
         print(__version__)
         return 0
-    name, rest = argv[0], with_model_in_place(argv[0], argv[1:])
+    name, rest = argv[0], with_model_where_expected(argv[0], argv[1:])
     return guarded(f"rfs {name}", lambda: run_command(name, rest))
 
 
-def with_model_in_place(name: str, args: list[str]) -> list[str]:
+def with_model_where_expected(name: str, args: list[str]) -> list[str]:
+    """Moves the model or run in a command line to where the command reads it."""
     if name in MODEL_NAMED and args and not args[0].startswith("-"):
         return [MODEL_NAMED[name], *args]
-    at = next((place for place, word in enumerate(args) if is_model_flag(word)), None)
-    if name not in MODEL_FIRST or at is None:
+    flag_index = next((index for index, word in enumerate(args) if is_model_flag(word)), None)
+    if name not in MODEL_FIRST or flag_index is None:
         return args
-    _, equals, value = args[at].partition("=")
-    moved = [value] if equals else args[at + 1 : at + 2]
-    return [*moved, *args[:at], *args[at + 1 + len(moved) - bool(equals) :]]
+    _, equals, value = args[flag_index].partition("=")
+    model = [value] if equals else args[flag_index + 1 : flag_index + 2]
+    after = flag_index + 1 if equals else flag_index + 1 + len(model)
+    return [*model, *args[:flag_index], *args[after:]]
 
 
 def is_model_flag(word: str) -> bool:
@@ -132,8 +134,8 @@ def is_model_flag(word: str) -> bool:
 
 
 def run_script(function: Callable, words: bool = False) -> int:
-    """The same for a script beside a chapter. If it has a model, that may be its first word, too.
-    With `words`, it also takes key=value."""
+    """Does for a chapter's script what `main` does for `rfs`. If it has a model, that may be its
+    first word, too. With `words`, it also takes key=value."""
     from tyro.conf import FlagCreatePairsOff
 
     from rfs.commands.reading import read
@@ -141,14 +143,14 @@ def run_script(function: Callable, words: bool = False) -> int:
     options, name = single_dataclass(function), Path(sys.argv[0]).name
     names = flags_of(options or function)
     about = inspect.getdoc(inspect.getmodule(function))
-    looks: dict[str, Any] = {"prog": name, "about": about}
+    help_texts: dict[str, Any] = {"prog": name, "about": about}
 
     def call() -> int:
         argv = with_home(sys.argv[1:])
         if "model" in names and argv and not argv[0].startswith("-") and "=" not in argv[0]:
             argv = ["--model", *argv]
         args = as_flags(argv, names) if words else in_our_words(argv, names)
-        return function(read(options, args, config=(FlagCreatePairsOff,), **looks)) or 0
+        return function(read(options, args, config=(FlagCreatePairsOff,), **help_texts)) or 0
 
     return guarded(name, call)
 
@@ -157,7 +159,7 @@ def with_home(argv: Sequence[str]) -> list[str]:
     """A command line in which each ~ that begins a path is the home folder. Shells do that, too,
     but not in --out=~/x."""
     home = os.path.expanduser("~")
-    return [START_OF_PATH.sub(lambda found: found[1] + home, word) for word in argv]
+    return [START_OF_PATH.sub(lambda match: match[1] + home, word) for word in argv]
 
 
 def guarded(name: str, call: Callable[[], int]) -> int:
@@ -206,30 +208,30 @@ def run_command(name: str, args: Sequence[str]) -> int:
     from rfs.commands.reading import read
 
     help_line, target = COMMANDS[name]
-    looks: dict[str, Any] = {"prog": f"rfs {name}", "about": help_line}
+    help_texts: dict[str, Any] = {"prog": f"rfs {name}", "about": help_line}
     if name in OPTIONS:
         kind = load_function(OPTIONS[name])
         if hasattr(kind, "read"):  # its defaults depend on --recipe and --resume
-            options = kind.read(args, **looks)
+            options = kind.read(args, **help_texts)
         else:
             args = in_our_words(args, flags_of(kind))
-            options = read(kind, args, **looks)
-        check_numbers(options, spelled=dashed)
+            options = read(kind, args, **help_texts)
+        check_numbers(options, spelled=as_option)
         say_loading(options.check())
         function = load_function(target)
-        named = "given" in inspect.signature(function).parameters
-        result = function(options, given=given_in(args)) if named else function(options)
-        return result if isinstance(result, int) else 0
-    function = load_function(target)
-    result = read(function, in_our_words(args, flags_of(function)), **looks)
+        takes_given = "given" in inspect.signature(function).parameters
+        result = function(options, given=given_fields(args)) if takes_given else function(options)
+    else:
+        function = load_function(target)
+        result = read(function, in_our_words(args, flags_of(function)), **help_texts)
     return result if isinstance(result, int) else 0
 
 
-def given_in(args: Sequence[str]) -> set[str]:
+def given_fields(args: Sequence[str]) -> set[str]:
     """The fields that a command line names."""
     flags = {word.partition("=")[0] for word in args if word.startswith("--")}
     names = {name[2:].replace("-", "_").removeprefix("no_") for name in flags}
-    return names | {field for field, flag in SHOWN.items() if flag in names}
+    return names | {field for field, flag in OPTION_NAMES.items() if flag in names}
 
 
 def say_loading(what: str) -> None:
@@ -242,17 +244,17 @@ def say_loading(what: str) -> None:
 def load_function(target: str) -> Callable:
     """The function that "module:function" names, in rfs."""
     module, function = target.split(":")
-    gc.disable()  # what is imported is no garbage; looking for some takes a quarter of the time
+    gc.disable()  # nothing imported is garbage, and looking for some takes a quarter of the time
     # Ctrl-C waits: torch swallows it while it imports numpy, and goes on without numpy.
-    held = {signal.SIGINT} if hasattr(signal, "pthread_sigmask") else set()
-    if held:
-        signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    blocked = {signal.SIGINT} if hasattr(signal, "pthread_sigmask") else set()
+    if blocked:
+        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         return getattr(importlib.import_module(f"rfs.{module}"), function)
     finally:
         gc.enable()
-        if held:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
+        if blocked:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
 
 
 def single_dataclass(function: Callable) -> type | None:

@@ -12,7 +12,7 @@ A finished run is never repeated, and a killed one continues from its last save.
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,18 +37,18 @@ from rfs.report.curves import Line, draw_line, share_axis, step_axis
 from rfs.report.forest import forest_plot
 from rfs.report.picture_files import save_picture
 from rfs.run.folder import RunFolder
-from rfs.run.model_card import spoken_option
+from rfs.run.model_card import option_text
 from rfs.run.options import PRESETS, configure, preset
-from rfs.run.origin import weights_mark
+from rfs.run.origin import weights_checksum
 from rfs.run.study import (
     Trial,
     cores,
     last_third,
+    make_trials,
     refuse_other_settings,
     run_to_end,
-    steps_counted,
+    step_progress,
     study,
-    trials,
 )
 
 Runs = Mapping[int, list[dict]]  # the metrics of each seed
@@ -78,25 +78,25 @@ class Row:
 def compare_command(options: CompareOptions) -> None:
     """Trains every recipe at every learning rate and seed, then writes and prints the table."""
     options = replace(options, model=which_weights(options.model))  # printed once, not by each run
-    every = asked_trials(options)
-    refuse_shared_folders(every)
-    for trial in every:  # before the first run: a table takes hours
-        refuse_other_settings(asked_config(options, trial))
+    trials = all_trials(options)
+    refuse_shared_folders(trials)
+    for trial in trials:  # before the first run: a table takes hours
+        refuse_other_settings(trial_config(options, trial))
     refuse_other_weights(options)
-    done = run_all(options, every)
+    metrics = run_all(options, trials)
     by_rate = {
         recipe: {
-            lr: {seed: done[Trial(recipe, lr, seed)] for seed in range(options.seeds)}
-            for lr in rates(options)
+            lr: {seed: metrics[Trial(recipe, lr, seed)] for seed in range(options.seeds)}
+            for lr in learning_rates(options)
         }
         for recipe in options.recipes
     }
-    best = {recipe: at_best_rate(runs) for recipe, runs in by_rate.items()}
+    best = {recipe: choose_best_rate(runs) for recipe, runs in by_rate.items()}
     rows = table_rows(best, options)
     out = Path(options.log_path)
     write_csv(out / "compare.csv", [vars(row) for row in rows])
-    a_run = next(iter(done.values()))
-    table = markdown(rows, options, a_run[-1].get("eval_problems", options.eval_limit))
+    last_row = next(iter(metrics.values()))[-1]
+    table = markdown(rows, options, last_row.get("eval_problems", options.eval_limit))
     (out / "compare.md").write_text(table, encoding="utf-8")
     plot_bands({recipe: list(runs.values()) for recipe, (_, runs) in best.items()}, out)
     forest = plot_forest(rows, best, options, out)
@@ -105,15 +105,17 @@ def compare_command(options: CompareOptions) -> None:
     print(f"\nall figures: {out / 'compare.md'}, compare.csv, runs.csv, {pictures}")
 
 
-def rates(options: CompareOptions) -> tuple[float | None, ...]:
+def learning_rates(options: CompareOptions) -> tuple[float | None, ...]:
     return options.lrs or (None,)
 
 
-def asked_trials(options: CompareOptions) -> list[Trial]:
-    return trials(options.recipes, lambda recipe: rates(options), range(options.seeds))
+def all_trials(options: CompareOptions) -> list[Trial]:
+    return make_trials(
+        options.recipes, lambda recipe: learning_rates(options), range(options.seeds)
+    )
 
 
-def asked_config(options: CompareOptions, trial: Trial) -> RunConfig:
+def trial_config(options: CompareOptions, trial: Trial) -> RunConfig:
     """The configuration of a trial's run."""
     # If none is given: the recipe's, or what suits the model.
     rate: dict[str, Any] = {} if trial.lr is None else {"lr": trial.lr}
@@ -125,76 +127,76 @@ def asked_config(options: CompareOptions, trial: Trial) -> RunConfig:
         rolling_every=options.eval_every,
         num_groups_to_log=0,
         preflight=False,
-        log_path=str(Path(options.log_path) / folder_of(trial)),
+        log_path=str(Path(options.log_path) / folder_name(trial)),
     )
 
 
-def folder_of(trial: Trial) -> str:
+def folder_name(trial: Trial) -> str:
     """The name of a trial's folder; a recipe of your own is in it without its path."""
     short = replace(trial, arm=Path(str(trial.arm)).name.replace(".py:", "-"))
     return str(short).replace(", ", "-").replace(" ", "")
 
 
-def refuse_shared_folders(every: Sequence[Trial]) -> None:
+def refuse_shared_folders(trials: Sequence[Trial]) -> None:
     """Refuse two trials whose runs would have the same folder: one of them would not be run."""
     owners: dict[str, Trial] = {}
-    for trial in every:
-        other = owners.setdefault(folder_of(trial), trial)
+    for trial in trials:
+        other = owners.setdefault(folder_name(trial), trial)
         if other.arm != trial.arm:
             raise UserError(
-                f"{other.arm} and {trial.arm} would share the folder {folder_of(trial)}: rename "
+                f"{other.arm} and {trial.arm} would share the folder {folder_name(trial)}: rename "
                 "one of the two files, or what is named in it"
             )
         if other.lr != trial.lr:
             raise UserError(
-                f"--lrs {other.lr} and {trial.lr} would share the folder {folder_of(trial)}: "
+                f"--lrs {other.lr} and {trial.lr} would share the folder {folder_name(trial)}: "
                 "their first six digits are the same, so drop one"
             )
 
 
 def refuse_other_weights(options: CompareOptions) -> None:
-    """Refuse a run whose first weights are not those in the model's folder now: each run has noted
-    their CRC. Names of published models always mean the same weights."""
+    """Refuse a run whose first weights are not those in the model's folder now: each run has
+    recorded their checksum. Names of published models always mean the same weights."""
     if is_name(options.model):
         return
-    marks = {}  # of the weights as they are now, by number format: loaded once for all runs
-    for trial in asked_trials(options):
-        folder = RunFolder(asked_config(options, trial).log_path)
-        begun = folder.start_record() if folder.used() else {}
-        if "mark" not in begun:
+    checksums = {}  # of the weights as they are now, by dtype: loaded once for all runs
+    for trial in all_trials(options):
+        folder = RunFolder(trial_config(options, trial).log_path)
+        record = folder.first_weights_record() if folder.used() else {}
+        if "mark" not in record:
             continue
-        dtype = begun["dtype"]
-        if dtype not in marks:
+        dtype = record["dtype"]
+        if dtype not in checksums:
             model, _ = load_model_and_tokenizer(options.model, dtype=getattr(torch, dtype))
-            marks[dtype] = weights_mark(model)
-        if begun["mark"] != marks[dtype]:
+            checksums[dtype] = weights_checksum(model)
+        if record["mark"] != checksums[dtype]:
             raise UserError(
                 f"{folder.path} began with other weights than those in {options.model} now; "
                 "choose another --out"
             )
 
 
-def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list[dict]]:
+def run_all(options: CompareOptions, trials: Sequence[Trial]) -> dict[Trial, list[dict]]:
     """The metrics of each trial. Each one that ends adds a line to runs.csv."""
     tiny = preset(options.model) is PRESETS["tiny"]
     jobs = options.jobs if options.jobs is not None else cores() if tiny else 1
     done: dict[Trial, list[dict]] = {}
-    sizes = f"{counted(len(every), 'run')} of {counted(options.steps, 'step')}"
-    print(f"{sizes}, {min(jobs, len(every))} at a time", file=sys.stderr, flush=True)
-    with steps_counted([asked_config(options, t).log_path for t in every], options.steps):
-        for trial, metrics in study(partial(run_one, options), every, jobs):
+    sizes = f"{counted(len(trials), 'run')} of {counted(options.steps, 'step')}"
+    print(f"{sizes}, {min(jobs, len(trials))} at a time", file=sys.stderr, flush=True)
+    with step_progress([trial_config(options, t).log_path for t in trials], options.steps):
+        for trial, metrics in study(partial(run_one, options), trials, jobs):
             done[trial] = metrics
-            ordered = [trial for trial in every if trial in done]
-            write_csv(Path(options.log_path) / "runs.csv", [run_row(t, done[t]) for t in ordered])
-            words = f"{percent(metrics[-1]['eval_acc'])} correct"
-            tqdm.write(f"{len(done)} of {len(every)}: {trial}: {words}")
+            rows = [run_row(t, done[t]) for t in trials if t in done]
+            write_csv(Path(options.log_path) / "runs.csv", rows)
+            accuracy = f"{percent(metrics[-1]['eval_acc'])} correct"
+            tqdm.write(f"{len(done)} of {len(trials)}: {trial}: {accuracy}")
     return done
 
 
 def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
-    """The metrics of one run, which an earlier call may have finished or begun."""
-    config = asked_config(options, trial)
-    result = run_to_end(config).finished()
+    """The metrics of one run; continues or reuses what an earlier call did of it."""
+    config = trial_config(options, trial)
+    result = run_to_end(config).require_finished()
     if len(result.rows) < options.steps:
         raise UserError(
             f"{result.folder} has the metrics of only {len(result.rows)} of its "
@@ -211,19 +213,16 @@ def run_row(trial: Trial, rows: Sequence[dict]) -> dict:
         "seed": trial.seed,
         "start": start_accuracy(rows),
         "accuracy": rows[-1]["eval_acc"],
-        "sampled": late_share(rows),
+        "sampled": late_accuracy(rows),
         "tokens": sum(row["env/all/total_ac_tokens"] for row in rows),
         "minutes": sum(row["time/total"] for row in rows) / 60,
     }
 
 
-def at_best_rate(by_rate: Mapping[float | None, Runs]) -> tuple[float | None, Runs]:
+def choose_best_rate(by_rate: Mapping[float | None, Runs]) -> tuple[float | None, Runs]:
     """The learning rate with the best rollouts in the last third of the steps, and its runs. The
     held-out problems, on which recipes are then compared, do not influence the choice."""
-    late = {
-        lr: {seed: late_share(rows) for seed, rows in runs.items()} for lr, runs in by_rate.items()
-    }
-    best = best_rate(late)
+    best = best_rate({lr: values(runs, late_accuracy) for lr, runs in by_rate.items()})
     return best, by_rate[best]
 
 
@@ -231,21 +230,21 @@ def table_rows(best: Mapping[str, tuple[float | None, Runs]], options: CompareOp
     _, baseline = best[options.baseline or options.recipes[0]]
     at_best = {recipe: runs for recipe, (_, runs) in best.items()}
     return [
-        table_row(recipe, lr, runs, baseline, first_like(recipe, at_best))
+        table_row(recipe, lr, runs, baseline, first_same_algorithm(recipe, at_best))
         for recipe, (lr, runs) in best.items()
     ]
 
 
 def table_row(recipe: str, lr: float | None, runs: Runs, baseline: Runs, same_as: str = "") -> Row:
     """`baseline` are the runs of the recipe to compare with, with the same seeds."""
-    final, late = (values(runs, measure) for measure in (final_accuracy, late_share))
+    final, late = (values(runs, measure) for measure in (final_accuracy, late_accuracy))
     # Greedy accuracy no longer separates recipes once each problem's most likely answer is correct.
     accuracy_gain = paired(final, values(baseline, final_accuracy))
-    gain = paired(late, values(baseline, late_share))
-    every = list(runs.values())
+    gain = paired(late, values(baseline, late_accuracy))
+    metrics = list(runs.values())  # of each seed
     return Row(
         recipe=recipe,
-        lr=every[0][0]["optim/lr"] if lr is None else lr,
+        lr=metrics[0][0]["optim/lr"] if lr is None else lr,
         accuracy=fmean(final.values()),
         error=standard_error(list(final.values())),
         accuracy_gain=accuracy_gain.mean,
@@ -254,14 +253,14 @@ def table_row(recipe: str, lr: float | None, runs: Runs, baseline: Runs, same_as
         sampled_error=standard_error(list(late.values())),
         gain=gain.mean,
         gain_error=gain.error,
-        start=fmean(map(start_accuracy, every)),
-        tokens=fmean(sum(row["env/all/total_ac_tokens"] for row in rows) for rows in every),
-        minutes=fmean(sum(row["time/total"] for row in rows) for rows in every) / 60,
+        start=fmean(map(start_accuracy, metrics)),
+        tokens=fmean(sum(row["env/all/total_ac_tokens"] for row in rows) for rows in metrics),
+        minutes=fmean(sum(row["time/total"] for row in rows) for rows in metrics) / 60,
         same_as=same_as,
     )
 
 
-def values(runs: Runs, measure) -> dict[int, float]:
+def values(runs: Runs, measure: Callable[[list[dict]], float]) -> dict[int, float]:
     """One figure of each seed's run."""
     return {seed: measure(rows) for seed, rows in runs.items()}
 
@@ -280,7 +279,7 @@ def same_algorithm(ours: Runs, theirs: Runs) -> bool:
     )
 
 
-def first_like(recipe: str, runs: Mapping[str, Runs]) -> str:
+def first_same_algorithm(recipe: str, runs: Mapping[str, Runs]) -> str:
     """The first recipe that is the same algorithm; "" if that is the recipe itself."""
     first = next(
         name for name in runs if name == recipe or same_algorithm(runs[name], runs[recipe])
@@ -298,7 +297,7 @@ def start_accuracy(rows: Sequence[dict]) -> float:
     return evaluations_in(rows[0])[0]["eval_acc"]
 
 
-def late_share(rows: Sequence[dict]) -> float:
+def late_accuracy(rows: Sequence[dict]) -> float:
     """The share of correct answers among the rollouts of the last third of the steps."""
     return fmean(row["env/all/correct"] for row in last_third(rows))
 
@@ -342,7 +341,7 @@ def markdown(rows: Sequence[Row], options: CompareOptions, problems: int) -> str
         else ""
     )
     others = {*options.given} - {"model", "steps", "problems_per_step", "rollouts"}
-    words = [spoken_option(k, v) for k, v in options.shared.items() if k in others]
+    words = [option_text(k, v) for k, v in options.shared.items() if k in others]
     given = f" Given: {' '.join(words)}." if words else ""
     seeds = f"seeds 0 to {options.seeds - 1}" if options.seeds > 1 else "seed 0"
     about = (

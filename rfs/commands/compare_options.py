@@ -10,8 +10,8 @@ from rfs.config import RunConfig
 from rfs.run.option_checks import flag
 from rfs.run.options import configure, recipe_row, resolved
 
-# What all recipes have in common even if nobody names it; and whatever else is given.
-ALIKE = "model problems steps problems_per_step rollouts eval_every eval_limit".split()
+# All recipes have the same values of these fields, and of every other field that is given.
+SHARED_FIELDS = "model problems steps problems_per_step rollouts eval_every eval_limit".split()
 
 
 @dataclass
@@ -59,7 +59,7 @@ class CompareOptions(TrainOptions):
     @property
     def shared(self) -> dict[str, Any]:
         """What all recipes have in common."""
-        names = ({*ALIKE, *self.given} & vars(RunConfig()).keys()) - {"log_path"}
+        names = ({*SHARED_FIELDS, *self.given} & vars(RunConfig()).keys()) - {"log_path"}
         values = {name: value for name, value in vars(self).items() if name in names}
         return {k: v for k, v in values.items() if v is not None or k == "problems"}
 

@@ -37,27 +37,27 @@ class Finding:
 
     topic: str
     state: str  # "ok", "note" (works, but know this) or "problem"
-    found: str
+    message: str
     advice: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.state:<8} {self.topic:<9} {self.found}"]
+        lines = [f"{self.state:<8} {self.topic:<9} {self.message}"]
         return "\n".join(lines + ([f"{'':<18} -> {self.advice}"] if self.advice else []))
 
 
 def doctor(options: DoctorOptions) -> int:
     """Prints all findings; exit code 1 if one of them is a problem."""
-    here = versions()
-    commit = (here["git"] or "unknown")[:10]
-    print(f"{DISTRIBUTION}, commit {commit}; Python {here['python']}; {here['machine']}")
+    installed = versions()
+    commit = (installed["git"] or "unknown")[:10]
+    print(f"{DISTRIBUTION}, commit {commit}; Python {installed['python']}; {installed['machine']}")
     findings = []
     checks = [check_device, check_dtype, check_compiler, check_memory, check_disk, check_extras]
     for check in checks + [check_hub] * options.network:
         findings.append(check())
         print(findings[-1], flush=True)
     problems = sum(finding.state == "problem" for finding in findings)
-    found = f"{counted(problems, 'problem')} found" if problems else "No problem found"
-    print(f"\n{found}.")
+    count = counted(problems, "problem") if problems else "No problem"
+    print(f"\n{count} found.")
     return int(problems > 0)
 
 
@@ -70,17 +70,17 @@ def check_device() -> Finding:
         problem = parity_problem(device)
         if problem is None:
             return Finding("device", "ok", f"{name}, {build}: gives the same results as the CPU")
-        found = f"{name} does not give the same results as the CPU, {build}: {problem}"
+        message = f"{name} does not give the same results as the CPU, {build}: {problem}"
         advice = "install another torch version or CUDA build, or use --device cpu"
-        return Finding("device", "problem", found, advice)
+        return Finding("device", "problem", message, advice)
     if not nvidia_driver():
-        found = f"CPU, {torch.get_num_threads()} threads, {build}"
-        found += "; enough for the tiny model, slow for 0.6B"
+        message = f"CPU, {torch.get_num_threads()} threads, {build}"
+        message += "; enough for the tiny model, slow for 0.6B"
         if cuda:
             advice = "this build has CUDA's libraries, gigabytes that no GPU here uses; nothing is "
             advice += "broken; cp docs/uv-linux-cpu.toml uv.toml takes the CPU build"
-            return Finding("device", "note", found, advice)
-        return Finding("device", "ok", found)
+            return Finding("device", "note", message, advice)
+        return Finding("device", "ok", message)
     advice = "remove uv.toml here, or the line `find-links` from ~/.config/uv/uv.toml, then"
     advice += " uv sync --upgrade-package torch, for a CUDA build"
     if cuda:
@@ -108,8 +108,8 @@ def check_dtype() -> Finding:
         return Finding("dtype", "note", f"{TITLES[device.type]} has no bfloat16", advice)
     if slower < 1.5:
         return Finding("dtype", "ok", f"bfloat16 works, {1 / slower:.1f} times float32's speed")
-    found = f"bfloat16 is {slower:.1f} times slower than float32 here"
-    return Finding("dtype", "note", found, advice)
+    message = f"bfloat16 is {slower:.1f} times slower than float32 here"
+    return Finding("dtype", "note", message, advice)
 
 
 def matmul_seconds(dtype: torch.dtype, device: torch.device) -> float:
@@ -127,15 +127,15 @@ def check_compiler() -> Finding:
     """Without a C compiler sampling on a CPU works, several times slower."""
     if load_library(torch.float32) is not None:
         return Finding("compiler", "ok", "decode.c is compiled: sampling on a CPU is fast")
-    found = "decode.c cannot be compiled: sampling on a CPU is several times slower"
-    return Finding("compiler", "note", found, GET_A_COMPILER)
+    message = "decode.c cannot be compiled: sampling on a CPU is several times slower"
+    return Finding("compiler", "note", message, GET_A_COMPILER)
 
 
 def check_extras() -> Finding:
-    """Which optional packages are here, and how to get one of the others."""
-    there = {extra: all(map(find_spec, names)) for extra, names in EXTRAS.items()}
-    installed = ", ".join(extra for extra, found in there.items() if found) or "none"
-    missing = ", ".join(extra for extra, found in there.items() if not found)
+    """Which optional packages are installed, and how to get one of the others."""
+    is_there = {extra: all(map(find_spec, names)) for extra, names in EXTRAS.items()}
+    installed = ", ".join(extra for extra in EXTRAS if is_there[extra]) or "none"
+    missing = ", ".join(extra for extra in EXTRAS if not is_there[extra])
     if not missing:
         return Finding("extras", "ok", f"installed: {installed}")
     advice = f"uv run --extra NAME rfs ... brings one; not installed: {missing}"
@@ -147,27 +147,29 @@ def check_memory() -> Finding:
     if resolve_device().type == "cuda":
         free: float
         free, total = torch.cuda.mem_get_info()
-        found = f"GPU: {free / GIB:.1f} of {total / GIB:.1f} GiB free"
+        message = f"GPU: {free / GIB:.1f} of {total / GIB:.1f} GiB free"
         if free < total / 2:
             advice = "another process holds GPU memory; nvidia-smi shows which"
-            return Finding("memory", "note", found, advice)
+            return Finding("memory", "note", message, advice)
     else:
         free = available_memory()
-        found = "unknown here" if math.isinf(free) else f"{free / GIB:.1f} GiB available"
+        message = "unknown here" if math.isinf(free) else f"{free / GIB:.1f} GiB available"
     if free < GIB:
-        return Finding("memory", "note", found, "close other programs; the tiny model needs 1 GiB")
+        return Finding(
+            "memory", "note", message, "close other programs; the tiny model needs 1 GiB"
+        )
     fits = "enough for the tiny model; 0.6B needs about 4 GiB to answer, 13 GiB to train"
-    return Finding("memory", "ok", found, "" if free > 13 * GIB else fits)
+    return Finding("memory", "ok", message, "" if free > 13 * GIB else fits)
 
 
 def check_disk() -> Finding:
     """Space for models and checkpoints on the disk of the current folder."""
     free = shutil.disk_usage(".").free
-    found = f"{free / GIB:.1f} GiB free in {Path.cwd()}"
+    message = f"{free / GIB:.1f} GiB free in {Path.cwd()}"
     if free > 12 * GIB:
-        return Finding("disk", "ok", found)
+        return Finding("disk", "ok", message)
     advice = "a 0.6B checkpoint takes 1.5 GB, 10.5 GB with the state for resuming"
-    return Finding("disk", "note" if free > GIB else "problem", found, advice)
+    return Finding("disk", "note" if free > GIB else "problem", message, advice)
 
 
 def check_hub() -> Finding:

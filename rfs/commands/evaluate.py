@@ -36,7 +36,7 @@ from rfs.report.pass_picture import save_pass_curves
 from rfs.report.picture_files import picture_path
 from rfs.run.chosen_problems import solved_examples
 from rfs.run.folder import RunFolder
-from rfs.run.option_checks import GREEDY, check_needs, flag
+from rfs.run.option_checks import UNMET_NEEDS_GREEDY, check_needs, flag
 from rfs.run.options import GAMES, configure, preset, resolved
 from rfs.tasks.environments.conversation import environment_factory
 from rfs.tasks.judge import named_verifier
@@ -45,20 +45,20 @@ from rfs.tasks.problem_sets import held_out, load_problems, source_of
 NOT_ON_WINDOWS = frozenset('<>:"/\\|?*')  # in the name of a file
 
 
-def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
+def evaluate_command(options: EvaluateOptions, given: set[str]) -> None:
     """Prints the scores; progress goes to stderr. `given`: the options on the command line."""
-    options, examples = as_trained(asked, given)
+    options, examples = prompted_as_trained(options, given)
     if options.problems is None:
         options = replace(options, problems=default_problems(options))
     refuse_unmeasurable(options, given)
     figure = picture_path(options.figure) if options.figure else None
-    rates = measured_rates(options, examples)
+    rates = measure_pass_rates(options, examples)
     if figure or len(options.model) > 1:
         for title, by_model in rates.items():
             print(f"\npass@k on {title}, with 95% intervals\n\n{pass_table(by_model)}")
     if figure:
         curves = {
-            title: {name: curve_with_band(own) for name, own in by_model.items()}
+            title: {name: curve_with_band(own_rates) for name, own_rates in by_model.items()}
             for title, by_model in rates.items()
         }
         save_pass_curves(curves, figure)
@@ -68,9 +68,9 @@ def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
 # --- a run is prompted the way it was trained ---
 
 
-def trained_with(name: str) -> RunConfig | None:
-    """The configuration of a run. For a game's player, known by its name: what suits the game.
-    What `rfs serve` trains has no problems of its own, and is measured like any model."""
+def training_config(name: str) -> RunConfig | None:
+    """The configuration of a run. For a game's player, recognized by its name: what suits the game.
+    None for what `rfs serve` trained, which has no problems of its own, and for other models."""
     run, _ = run_and_save(name)
     if run:
         config = RunFolder(run).read_config()
@@ -82,19 +82,19 @@ def trained_with(name: str) -> RunConfig | None:
     return None
 
 
-def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptions, str]:
+def prompted_as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptions, str]:
     """The options, completed with the settings that the models were trained with, and the solved
     problems that come before each question. One printed line says what was filled in."""
     game = GAMES.get(options.environment)
     if game and "model" not in given:
         options = replace(options, model=(game["model"],))
-    trained = {name: config for name in options.model if (config := trained_with(name))}
+    trained = {name: config for name in options.model if (config := training_config(name))}
     if given & {"environment", "reward"}:  # either one replaces the other
         given = given | {"environment", "reward"}
-    taken: dict[str, Any] = {}
+    filled_in: dict[str, Any] = {}
     for name in fields_marked(RunConfig, AS_TRAINED):
         values = [
-            own_prompt(model, config) if name == "prompt" else getattr(config, name)
+            training_prompt(model, config) if name == "prompt" else getattr(config, name)
             for model, config in trained.items()
         ]
         if name in given or not values:
@@ -104,8 +104,8 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
                 f"these models were trained with different values of {flag(name)}: choose one"
             )
         if values[0] != getattr(options, name):
-            taken[name] = values[0]
-    options = replace(options, **taken)
+            filled_in[name] = values[0]
+    options = replace(options, **filled_in)
     prefixes = {solved_examples(config) for config in trained.values()} or {""}
     if len(prefixes) > 1:
         raise UserError("these models were shown different solved problems: evaluate one at a time")
@@ -115,21 +115,23 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
             "the run was trained with --few-shot, whose solved problems are in the book's prompt: "
             "drop --prompt"
         )
-    options = as_carried(
-        options, given | taken.keys(), [n for n in options.model if n not in trained]
+    options = prompted_as_saved(
+        options, given | filled_in.keys(), [n for n in options.model if n not in trained]
     )
-    if taken or examples:
-        words = [spelled(name, value) for name, value in taken.items()]
+    if filled_in or examples:
+        words = [option_text(name, value) for name, value in filled_in.items()]
         words += ["the solved problems of --few-shot"] if examples else []
         print(f"{', '.join(trained)}: prompted as in training, with {' '.join(words)}")
     return options, examples
 
 
-def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) -> EvaluateOptions:
-    """The same for models that are no runs, if their folders say how they were asked."""
-    asked = {name: found for name in names if (found := load_prompt_format(folder_named(name)))}
+def prompted_as_saved(
+    options: EvaluateOptions, given: set[str], names: Sequence[str]
+) -> EvaluateOptions:
+    """The same for models that are no runs, if their folders say how they were prompted."""
+    asked = {name: saved for name in names if (saved := load_prompt_format(folder_named(name)))}
     usual = PromptFormat(render_prompt(PLACEHOLDER))
-    if all(replace(one, chat_template=False) == usual for one in asked.values()):
+    if all(replace(saved, chat_template=False) == usual for saved in asked.values()):
         return options
     if len(asked) < len(options.model) or len(set(asked.values())) > 1:
         if {"prompt", "stop"} <= given:
@@ -138,32 +140,32 @@ def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) 
             "these models were asked in different ways: choose one with --prompt and --stop, or "
             "evaluate one at a time"
         )
-    (one,) = set(asked.values())
-    carried = {"prompt": str(folder_named(names[0]) / PROMPT_FILE), "stop": one.stop}
-    taken: dict[str, Any] = {n: value for n, value in carried.items() if n not in given and value}
-    if taken:
-        words = " ".join(spelled(name, value) for name, value in taken.items())
+    (saved,) = set(asked.values())
+    as_saved = {"prompt": str(folder_named(names[0]) / PROMPT_FILE), "stop": saved.stop}
+    filled_in: dict[str, Any] = {n: v for n, v in as_saved.items() if n not in given and v}
+    if filled_in:
+        words = " ".join(option_text(name, value) for name, value in filled_in.items())
         print(f"{', '.join(asked)}: asked as in training, with {words}")
-    return replace(options, **taken)
+    return replace(options, **filled_in)
 
 
-def own_prompt(model: str, config: RunConfig) -> str | None:
-    """The prompt of a run. Its file may have been changed since, or be on another machine: then as
-    the weights remember it."""
+def training_prompt(model: str, config: RunConfig) -> str | None:
+    """The prompt of a run. If its file has changed since, or is on another machine, it is read from
+    the folder of the weights."""
     prompt = config.prompt or ("book" if config.few_shot else None)
     if prompt is None or prompt in PROMPTS:
         return prompt
     folder = Path(which_weights(model, lambda words: None))
-    remembered = load_prompt_format(folder)
-    if remembered is None:  # of an earlier version
+    saved = load_prompt_format(folder)
+    if saved is None:  # of an earlier version
         return prompt
     with suppress(UserError):  # there is no such file, or no prompt in it any more
-        if replace(read_prompt_file(prompt), stop=remembered.stop) == remembered:
+        if replace(read_prompt_file(prompt), stop=saved.stop) == saved:
             return prompt
     return str(folder / PROMPT_FILE)
 
 
-def spelled(name: str, value: object) -> str:
+def option_text(name: str, value: object) -> str:
     """As it would be written on the command line."""
     if value is True:
         return flag(name)
@@ -172,45 +174,50 @@ def spelled(name: str, value: object) -> str:
 
 def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
     """The problems that belong to the models; any others would measure a different task."""
-    named = {}
+    by_model = {}
     for name in options.model:
-        config = trained_with(name)
+        config = training_config(name)
         if not config:
             check_model_name(name)
-        named[name] = (
+        by_model[name] = (
             tuple(config.eval_problems)
             if config
             else (held_out((GAMES.get(options.environment) or preset(name))["problems"]),)
         )
-    if len(set(named.values())) > 1:
+    if len(set(by_model.values())) > 1:
         raise UserError(
             "these models were made for different problems: choose some with --problems"
         )
-    return named[options.model[0]] if named else ()
+    return by_model[options.model[0]] if by_model else ()
 
 
 # --- measuring ---
 
 
-def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, dict[str, Tensor]]:
+def measure_pass_rates(
+    options: EvaluateOptions, examples: str = ""
+) -> dict[str, dict[str, Tensor]]:
     """Problem set, with its size -> model -> pass@k of each problem. Prints the other scores.
     `examples` come before each question."""
     verifier = named_verifier(options.reward)
     paths = answer_paths(options)
     weights = {name: which_weights(name) for name in options.model}  # as the card names them
-    sets = {n: load_problems(n, limit=options.limit) for n in options.problems}
+    sets = {name: load_problems(name, limit=options.limit) for name in options.problems}
     if examples:
-        sets = {n: [replace(p, prefix=examples) for p in some] for n, some in sets.items()}
+        sets = {
+            name: [replace(problem, prefix=examples) for problem in problems]
+            for name, problems in sets.items()
+        }
     titles = {name: f"{name}, {counted(len(sets[name]), 'problem')}" for name in sets}
     rates: dict[str, dict[str, Tensor]] = {title: {} for title in titles.values()}
-    for name, place in weights.items():
-        model, tokenizer = open_model(place, options.device, options.dtype)
+    for name, folder in weights.items():
+        model, tokenizer = open_model(folder, options.device, options.dtype)
         for problem_set, problems in sets.items():
             title, path = titles[problem_set], paths.get((problem_set, name))
-            print(f"{place} on {title}")
+            print(f"{folder} on {title}")
             try:
                 result = evaluate_from_options(
-                    options, model, tokenizer, problems, verifier, problem_set, place, path
+                    options, model, tokenizer, problems, verifier, problem_set, folder, path
                 )
             except KeyboardInterrupt:
                 if path is not None:
@@ -231,7 +238,7 @@ def refuse_unmeasurable(options: EvaluateOptions, given: set[str]) -> None:
         raise UserError(
             "--samples above 1 needs --temperature above 0: greedy answers are all the same"
         )
-    check_needs(options, given, GREEDY)
+    check_needs(options, given, UNMET_NEEDS_GREEDY)
     if options.prompt is not None:
         check_prompt_kind(options.prompt)
     refuse_in_environment(options)
@@ -286,22 +293,22 @@ def answer_paths(options: EvaluateOptions) -> dict[tuple[str, str], Path]:
     paths: dict[tuple[str, str], Path] = {}
     if path is None:
         return paths
-    of_set = words_of_sets(options.problems)
+    set_parts = file_name_parts(options.problems)
     for problem_set in options.problems:
         for model in options.model:
-            words = [path.stem]
-            words += [of_set[problem_set]] if len(options.problems) > 1 else []
-            words += [Path(model).name] if len(options.model) > 1 else []
-            paths[problem_set, model] = path.with_name("-".join(words) + path.suffix)
+            parts = [path.stem]
+            parts += [set_parts[problem_set]] if len(options.problems) > 1 else []
+            parts += [Path(model).name] if len(options.model) > 1 else []
+            paths[problem_set, model] = path.with_name("-".join(parts) + path.suffix)
     if len(set(paths.values())) < len(paths):
         raise UserError("--out: two models or sets of one name would share a file; rename one")
     return paths
 
 
-def words_of_sets(names: Sequence[str]) -> dict[str, str]:
-    """What each set's files of answers have in their names: the set's name, without folder and
-    ending. Where that is another set's, too, or Windows does not allow it, it is the name that the
-    set has in metrics."""
+def file_name_parts(names: Sequence[str]) -> dict[str, str]:
+    """The part of a file's name that says which set its answers are for: the set's name, without
+    folder and ending. If another set shares that, or Windows does not allow it, the set's name in
+    metrics."""
     stems = [Path(name).stem for name in names]
     return {
         name: safe_name(source_of(name).short_name)

@@ -27,24 +27,24 @@ def export(options: ExportOptions) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # Everything is written into a temporary subfolder and moved up last. If the disk fills up,
         # only the subfolder is deleted, so `folder` is empty and the next export may use it.
-        with TemporaryDirectory(prefix=".export-", dir=folder) as begun:
+        with TemporaryDirectory(prefix=".export-", dir=folder) as temporary:
             if is_whole(source):
-                copy_model(source, Path(begun))
+                copy_model(source, Path(temporary))
             else:  # weights alone
-                save_hf_folder(*load_model_and_tokenizer(options.model), begun)
-            for path in list(Path(begun).iterdir()):
+                save_hf_folder(*load_model_and_tokenizer(options.model), temporary)
+            for path in list(Path(temporary).iterdir()):
                 path.replace(folder / path.name)
     print(visible(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}"))
 
 
 def copy_model(source: Path, folder: Path) -> None:
     for path in source.iterdir():
-        if belongs_to_a_model(path.name):
+        if is_model_file(path.name):
             with replacing(folder / path.name) as temporary:
                 shutil.copyfile(path, temporary)
 
 
-def belongs_to_a_model(name: str) -> bool:
+def is_model_file(name: str) -> bool:
     is_weights = name.startswith("model") and name.endswith((".safetensors", ".index.json"))
     return is_weights or name in ("config.json", CARD_FILE, *HANDED_ON)
 
@@ -64,7 +64,7 @@ def push(options: PushOptions) -> None:
         api.upload_folder(
             repo_id=options.repository,
             folder_path=source,
-            allow_patterns=[p.name for p in source.iterdir() if belongs_to_a_model(p.name)],
+            allow_patterns=[p.name for p in source.iterdir() if is_model_file(p.name)],
             commit_message="A model of reasoning_from_scratch",
         )
     except Exception as error:  # versions of huggingface_hub use different HTTP libraries

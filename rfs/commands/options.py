@@ -11,7 +11,7 @@ from reasoning_from_scratch.problems import PROMPTS
 from reasoning_from_scratch.stops import stop_text
 from reasoning_from_scratch.text import expand_home
 from rfs.files.models import check_model_name
-from rfs.run.option_checks import GREEDY, check_needs
+from rfs.run.option_checks import UNMET_NEEDS_GREEDY, check_needs
 
 TEMPLATES = ("auto", "math", "chat", "plain")
 
@@ -41,7 +41,7 @@ class ChatOptions(Device, Drawing):
             raise unknown_name("template", self.template, known)
         if self.stop is not None:
             stop_text(self.stop)
-        check_needs(self, vars(self), GREEDY)
+        check_needs(self, vars(self), UNMET_NEEDS_GREEDY)
         check_model_name(self.model)
         return self.model
 

@@ -13,10 +13,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 from reasoning_from_scratch.errors import UserError, unknown_name
 
 # What help calls a field, where that is another word: one thing has one name in all commands.
-SHOWN = {"log_path": "out", "out_path": "out"}
+OPTION_NAMES = {"log_path": "out", "out_path": "out"}
 
-# With underscores. Of several names, the command's first one is meant.
-SAME: dict[str, tuple[str, ...]] = {
+# Their name, with underscores -> our names; of several, the first that the command has is meant.
+SYNONYMS: dict[str, tuple[str, ...]] = {
     # Tinker's cookbook
     "model_name": ("model",),
     "kl_reference_config.base_model": ("kl_reference",),
@@ -70,7 +70,7 @@ SAME: dict[str, tuple[str, ...]] = {
     "eval_steps": ("eval_every",),
 }
 # Similar, but not the same: another unit, another thing, or one of several.
-NEAR: dict[str, tuple[str, ...]] = {
+SIMILAR: dict[str, tuple[str, ...]] = {
     "kl_coeff": ("kl_coef",),
     "clip_eps": ("clip_high",),
     "data_path": ("problems",),
@@ -85,12 +85,12 @@ NEAR: dict[str, tuple[str, ...]] = {
 }
 
 
-def shown(name: str) -> str:
+def option_name(field_name: str) -> str:
     """The name of a field on a command line, with underscores."""
-    return SHOWN.get(name, name)
+    return OPTION_NAMES.get(field_name, field_name)
 
 
-def dashed(name: str) -> str:
+def as_option(name: str) -> str:
     """As it is written on a command line."""
     return "--" + name.replace("_", "-")
 
@@ -99,13 +99,13 @@ def flags_of(kind: Any) -> dict[str, Any]:
     """The options of a dataclass, or of a function: name on the command line -> type."""
     hints = get_type_hints(kind)
     names = [item.name for item in fields(kind) if item.init] if is_dataclass(kind) else hints
-    none = {"set_by", "return", *decided_by(kind)}
-    return {shown(name): hints[name] for name in names if name not in none}
+    not_options = {"set_by", "return", *decided_by_command(kind)}
+    return {option_name(name): hints[name] for name in names if name not in not_options}
 
 
-def decided_by(kind: Any) -> Mapping[str, str]:
-    """The fields of a class of options that are no options, because the command itself sets them,
-    and for each what to do instead."""
+def decided_by_command(kind: Any) -> Mapping[str, str]:
+    """The fields that the command itself sets, so that they are no options, and for each what to do
+    instead."""
     return getattr(kind, "DECIDES", {})
 
 
@@ -114,19 +114,19 @@ def in_our_words(
 ) -> list[str]:
     """A command line with our names for its flags; `known` are the names that the command has,
     `decided` those that it sets itself."""
-    every = {*known, *decided}
-    ours = [translated(word, every) if word.startswith("--") else word for word in words]
-    for word in ours:
-        spelled = word.partition("=")[0]
-        name = spelled.removeprefix("--").replace("-", "_").removeprefix("no_")
+    names = {*known, *decided}
+    translated = [translate(word, names) if word.startswith("--") else word for word in words]
+    for word in translated:
+        flag = word.partition("=")[0]
+        name = flag.removeprefix("--").replace("-", "_").removeprefix("no_")
         if word.startswith("--") and name in decided:
-            raise UserError(f"there is no option {spelled} here: {decided[name]}")
-    refuse_unknown(ours, known)
-    return ours
+            raise UserError(f"there is no option {flag} here: {decided[name]}")
+    refuse_unknown(translated, known)
+    return translated
 
 
 def refuse_unknown(words: Sequence[str], known: Collection[str]) -> None:
-    """Names the nearest option; a bare -- and the two kinds of help are no options of ours."""
+    """Refuses an unknown option and names the nearest. A bare --, --help and --help-all pass."""
     for word in words:
         spelled = word.removeprefix("--").partition("=")[0]
         name = spelled.replace("-", "_")
@@ -134,29 +134,30 @@ def refuse_unknown(words: Sequence[str], known: Collection[str]) -> None:
             continue
         if name in known or name.removeprefix("no_") in known:
             continue
-        meant = {other: first_of(names, known) for other, names in SAME.items()}
-        names = {other: ours for other, ours in meant.items() if ours} | {one: one for one in known}
-        longer = [one for one in known if one.startswith(name)]
-        near = longer or difflib.get_close_matches(name, names, n=1)
-        hint = f": did you mean {dashed(names[near[0]])}?" if near else ""
+        synonyms = {theirs: first_known(ours, known) for theirs, ours in SYNONYMS.items()}
+        names = {theirs: ours for theirs, ours in synonyms.items() if ours}
+        names |= {ours: ours for ours in known}
+        completions = [ours for ours in known if ours.startswith(name)]
+        near = completions or difflib.get_close_matches(name, names, n=1)
+        hint = f": did you mean {as_option(names[near[0]])}?" if near else ""
         raise UserError(f"there is no option --{spelled}{hint or '; --help lists the options'}")
 
 
-def translated(word: str, known: Collection[str]) -> str:
+def translate(word: str, known: Collection[str]) -> str:
     spelled, equals, value = word.removeprefix("--").partition("=")
     name = spelled.replace("-", "_")
-    off = "no-" if name.startswith("no_") and name not in known else ""
-    name = name.removeprefix("no_") if off else name
+    no = "no-" if name.startswith("no_") and name not in known else ""
+    name = name.removeprefix("no_") if no else name
     if name in known:
         return word
-    if meant := first_of(SAME.get(name, ()), known):
-        return f"{dashed(off + meant)}{equals}{value}"
-    if near := first_of(NEAR.get(name, ()), known):
-        raise UserError(f"there is no option --{spelled} here: did you mean {dashed(near)}?")
+    if ours := first_known(SYNONYMS.get(name, ()), known):
+        return f"{as_option(no + ours)}{equals}{value}"
+    if near := first_known(SIMILAR.get(name, ()), known):
+        raise UserError(f"there is no option --{spelled} here: did you mean {as_option(near)}?")
     return word
 
 
-def first_of(names: Sequence[str], known: Collection[str]) -> str | None:
+def first_known(names: Sequence[str], known: Collection[str]) -> str | None:
     return next((name for name in names if name in known), None)
 
 
@@ -168,7 +169,7 @@ def as_flags(words: Sequence[str], kinds: dict[str, type]) -> list[str]:
     while rest:
         word = rest.pop(0)
         if word.startswith("-"):
-            flag = translated(word, kinds) if word.startswith("--") else word
+            flag = translate(word, kinds) if word.startswith("--") else word
             flags.append(flag)
             name = flag.removeprefix("--").replace("-", "_")
             if name in kinds and kinds[name] is not bool and rest:
@@ -185,31 +186,33 @@ def as_flags(words: Sequence[str], kinds: dict[str, type]) -> list[str]:
 
 def takes_several(kind: Any) -> bool:
     """Whether an option of this type has several values, as --reward-parts correct=1 format=0.5."""
-    kinds = [get_origin(one) or one for one in (kind, *get_args(kind))]
-    return any(one in (dict, list, tuple, Mapping, Sequence) for one in kinds)
+    origins = [get_origin(part) or part for part in (kind, *get_args(kind))]
+    return any(origin in (dict, list, tuple, Mapping, Sequence) for origin in origins)
 
 
 def is_value(word: str, kinds: dict[str, type]) -> bool:
     """Whether a word belongs to the option before it, and is no option itself."""
-    return not word.startswith("-") and ("=" not in word or option_named(word, kinds) not in kinds)
+    return not word.startswith("-") and (
+        "=" not in word or option_in_pair(word, kinds) not in kinds
+    )
 
 
-def option_named(word: str, kinds: dict[str, type]) -> str:
+def option_in_pair(word: str, kinds: dict[str, type]) -> str:
     """Our name of the option in KEY=VALUE."""
     key = word.partition("=")[0]
-    name = key if key in SAME else key.rpartition(".")[2]
-    return translated(f"--{name}", kinds).removeprefix("--").replace("-", "_")
+    name = key if key in SYNONYMS else key.rpartition(".")[2]
+    return translate(f"--{name}", kinds).removeprefix("--").replace("-", "_")
 
 
 def pair_as_flag(word: str, kinds: dict[str, type]) -> list[str]:
     key, _, value = word.partition("=")
-    name = option_named(word, kinds)
+    name = option_in_pair(word, kinds)
     if name not in kinds:
-        raise unknown_name("option", key, [*kinds, *SAME])
+        raise unknown_name("option", key, [*kinds, *SYNONYMS])
     if takes_several(kinds[name]) and "=" in value:
-        return [dashed(name), *value.split(",")]
+        return [as_option(name), *value.split(",")]
     if kinds[name] is not bool:
-        return [f"{dashed(name)}={value}"]
+        return [f"{as_option(name)}={value}"]
     if value.lower() not in ("true", "false"):
         raise UserError(f"{key}={value} is neither True nor False")
-    return [dashed(name if value.lower() == "true" else f"no_{name}")]
+    return [as_option(name if value.lower() == "true" else f"no_{name}")]

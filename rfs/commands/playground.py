@@ -44,7 +44,7 @@ WORKER_FILES = (
 )  # fmt: skip
 PAGE_FILES = ("grpo.js", "ways.js", "page.js")
 GAME_FILE = "guess.js"  # the page's part about the game, where there are players
-MOST_PARAMETERS = 8_000_000  # a larger model would make the page too heavy for browsers
+MAX_PARAMETERS = 8_000_000  # a larger model would make the page too heavy for browsers
 TRAINING_PROBLEMS = 200
 # Bits per weight. With 17 the page's log-probabilities match the model's to 0.001; with 16 they do
 # not. With 10 they are those of a slightly different model, closer to it than bfloat16 would be,
@@ -80,26 +80,26 @@ class Entry(NamedTuple):
 
     name: str
     step: int | None  # of a run
-    where: str
+    source: str  # a model's name or folder, or RUN@SAVE
     plays: bool = False  # a player of part 5
 
 
 def playground(options: PlaygroundOptions) -> int:
     """Writes one page with models, problems, recipes and all code in it."""
-    entries = entries_of(options)
-    page = page_of(entries)
+    entries = page_entries(options)
+    page = build_page(entries)
     out = Path(options.out)
     with disk_errors_as(f"cannot write {out}", "choose another --out"):
         if out.exists() and not out.is_file():
             raise UserError(f"{out} exists and is not a file; choose a name such as mine.html")
-        with replacing(out) as beside:
-            beside.write_text(page, encoding="utf-8", newline="\n")
-    words = f"{counted(len(entries), 'model')}, {len(page) / 1e6:.1f} MB; open it in a browser"
-    print(visible(f"{out}: {words}"))
+        with replacing(out) as temporary:
+            temporary.write_text(page, encoding="utf-8", newline="\n")
+    contents = f"{counted(len(entries), 'model')}, {len(page) / 1e6:.1f} MB"
+    print(visible(f"{out}: {contents}; open it in a browser"))
     return 0
 
 
-def entries_of(options: PlaygroundOptions) -> list[Entry]:
+def page_entries(options: PlaygroundOptions) -> list[Entry]:
     entries = [Entry(Path(name).name, None, name) for name in options.models]
     if options.run:
         entries += run_entries(options.run)
@@ -119,41 +119,41 @@ def run_entries(name: str) -> list[Entry]:
     return [Entry(run.name, save.batch, f"{run}@{save.name}") for save in saves]
 
 
-def page_of(entries: list[Entry], book: str = "") -> str:
+def build_page(entries: list[Entry], book: str = "") -> str:
     """The page's text. `book`: the address of the book that it belongs to."""
-    return filled_page(*packed(entries), book)
+    return render_page(*page_data(entries), book)
 
 
-def engine_of(model: str = "tiny-base") -> str:
+def engine_script(model: str = "tiny-base") -> str:
     """A script for those pages of docs/explore that run a model: the worker, and all the data that
     they give it."""
-    data, (weights,) = packed([Entry(Path(model).name, None, model)], ENGINE_BITS)
+    data, (weights,) = page_data([Entry(Path(model).name, None, model)], ENGINE_BITS)
     data = {key: data[key] for key in EXPLORED} | {"watched": data["test"][:WATCHED]}
     _, worker = scripts(players=False)
     engine = {"data": data, "weights": weights, "worker": worker}
     return f"const ENGINE = {json.dumps(engine)};\n"
 
 
-def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]]:
+def page_data(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]]:
     """A page's data about its models, tokenizer, problems and recipes; and the weights in base64,
     with `bits` bits each."""
     models, tokenizer_file = [], None
     for entry in entries:
-        model, tokenizer = load_model_and_tokenizer(entry.where)
+        model, tokenizer = load_model_and_tokenizer(entry.source)
         count = sum(parameter.numel() for parameter in model.parameters())
-        if count > MOST_PARAMETERS:
+        if count > MAX_PARAMETERS:
             raise UserError(
-                f"{entry.where} has {count / 1e6:.0f} million parameters; the page is for tiny "
-                f"models with at most {MOST_PARAMETERS / 1e6:.0f} million"
+                f"{entry.source} has {count / 1e6:.0f} million parameters; the page is for tiny "
+                f"models with at most {MAX_PARAMETERS / 1e6:.0f} million"
             )
         if any(model.cfg.get(key, usual) != usual for key, usual in QWEN3.items()):
-            raise UserError(f"{entry.where} is not a Qwen3, and the page computes no other model")
+            raise UserError(f"{entry.source} is not a Qwen3, and the page computes no other model")
         file = json.loads(tokenizer._tok.to_str())
         if tokenizer_file not in (None, file):
-            first = entries[0].where
-            raise UserError(f"{entry.where} has another tokenizer than {first}; make two pages")
+            first = entries[0].source
+            raise UserError(f"{entry.source} has another tokenizer than {first}; make two pages")
         tokenizer_file = file
-        models.append(model_entry(entry, model, tokenizer, bits))
+        models.append(model_data(entry, model, tokenizer, bits))
     data = {
         "models": [about for about, _ in models],
         "tokenizer": {
@@ -180,13 +180,13 @@ def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]
     return data, [weights for _, weights in models]
 
 
-def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
-    """What the page must know about a model, and its weights in base64. It is asked as its folder
-    says that it was in training."""
+def model_data(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
+    """What the page must know about a model, and its weights in base64. Its prompt is that of its
+    training, if its folder says which."""
     asked = prompt_format_of(tokenizer)
     if asked and asked.stop:
         raise UserError(
-            f"{entry.where} was trained with --stop {asked.stop!r}, and the page ends answers at "
+            f"{entry.source} was trained with --stop {asked.stop!r}, and the page ends answers at "
             "stop tokens only"
         )
     prompt = (apply_prompt_format(asked, tokenizer) if asked else render_prompt)(PLACEHOLDER)
@@ -198,8 +198,8 @@ def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
         if tensor_name == "out_head.weight" and model.cfg["tie_embeddings"]:
             continue
         index.append([tensor_name, list(tensor.shape)])
-        scales, whole = rounded(tensor.float().numpy(), bits)
-        parts += [scales, as_bits(whole, bits)]
+        scales, integers = quantized(tensor.float().numpy(), bits)
+        parts += [scales, packed_bits(integers, bits)]
     about = {
         "name": entry.name,
         "step": entry.step,
@@ -211,24 +211,24 @@ def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
         "stop_ids": sorted(stop_ids_of(tokenizer)),
     }
     if entry.plays:
-        about["game"] = game_entry(tokenizer)
+        about["game"] = game_data(tokenizer)
     return about, base64.b64encode(b"".join(part.tobytes() for part in parts)).decode()
 
 
-def game_entry(tokenizer) -> dict:
+def game_data(tokenizer) -> dict:
     """A player's prompt at the beginning of a game, and the text around a reply."""
-    mark = "REPLY"
+    placeholder = "REPLY"
     prompt = problem_prompt(guess_problem(1))  # the same for every number
     if tokenizer.apply_chat_template:
         prompt = tokenizer.wrap_chat(prompt)
     return {
         "prompt": prompt,
-        "reply": tokenizer.reply_turn(mark).split(mark),
+        "reply": tokenizer.reply_turn(placeholder).split(placeholder),
         "end_of_turn": tokenizer.eos_token_id,
     }
 
 
-def rounded(tensor: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def quantized(tensor: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """A scale for each row, float32, and the rows as integers with `bits` bits. Each number of a
     vector is a row of its own, so it loses nothing.
 
@@ -238,14 +238,14 @@ def rounded(tensor: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     rows = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim > 1 else tensor[:, None]
     largest = 2 ** (bits - 1) - 1
     scales = np.maximum(np.abs(rows).max(axis=1), 1e-30) / largest
-    whole = np.round(rows / scales[:, None])
-    return scales.astype("<f4"), whole.astype("<i4")
+    integers = np.round(rows / scales[:, None])
+    return scales.astype("<f4"), integers.astype("<i4")
 
 
-def as_bits(whole: np.ndarray, bits: int) -> np.ndarray:
+def packed_bits(integers: np.ndarray, bits: int) -> np.ndarray:
     """Integers packed one after the other, highest bit first, eight bits to a byte."""
     places = np.arange(bits - 1, -1, -1)
-    return np.packbits((whole.reshape(-1, 1) >> places & 1).astype(bool))
+    return np.packbits((integers.reshape(-1, 1) >> places & 1).astype(bool))
 
 
 def problem_rows(name: str, limit: int | None = None) -> list[list[str]]:
@@ -262,26 +262,26 @@ def recipe_rows() -> dict[str, dict]:
     rows = {}
     for name, recipe in RECIPES.items():
         config = configure(name, model="tiny-base", max_new_tokens=ANSWER_TOKENS)
-        other = config.advantage_per_part or config.is_supervised or config.train_rollouts
-        if config.kl == "none" and not other:
+        unsupported = config.advantage_per_part or config.is_supervised or config.train_rollouts
+        if config.kl == "none" and not unsupported:
             values = {key: getattr(config, key) for key in LOSS}
             values["length_constant"] = config.length_constant or ANSWER_TOKENS
             rows[name] = values | {"about": recipe.about}
     return rows
 
 
-def source(name: str) -> str:
+def read_source(name: str) -> str:
     return (files("rfs") / "playground" / name).read_text("utf-8")
 
 
 def scripts(players: bool) -> tuple[str, str]:
     """The page's own script, and the text that its worker is made of."""
     page_files = (*PAGE_FILES, GAME_FILE) if players else PAGE_FILES
-    page = [asset("percent.js"), *map(source, page_files)]
-    return "\n".join(page), "\n".join(map(source, WORKER_FILES))
+    page = [asset("percent.js"), *map(read_source, page_files)]
+    return "\n".join(page), "\n".join(map(read_source, WORKER_FILES))
 
 
-def filled_page(data: dict, weights: list[str], book: str) -> str:
+def render_page(data: dict, weights: list[str], book: str) -> str:
     """One file. Only the script with this hash may run; everything else is data."""
     players = any("game" in model for model in data["models"])
     page_script, worker_script = scripts(players)
@@ -293,7 +293,7 @@ def filled_page(data: dict, weights: list[str], book: str) -> str:
             "worker-src blob:; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
             "form-action 'none'"
         ),
-        style=Markup(page_style() + source("style.css")),
+        style=Markup(page_style() + read_source("style.css")),
         script=Markup(page_script),
         worker=Markup(worker_script),
         data=data,

@@ -49,13 +49,13 @@ def plot_runs(folders: Sequence[str | Path], save_as: str | Path) -> Path:
 
 def draw_runs(folders: Sequence[str | Path]) -> Figure:
     """A panel per curve and a line per run; a curve that no run has measured gets no panel."""
-    runs = {name: metrics_of(folder) for name, folder in named(folders).items()}
+    runs = {name: read_metrics(folder) for name, folder in by_name(folders).items()}
     figure = Figure(figsize=(11, 6), layout="constrained")
     panels = figure.subplots(2, 3)
     for panel, (title, key) in zip(panels.flat, CURVES.items(), strict=True):
         step_axis(panel, title)
         for number, (name, rows) in enumerate(runs.items()):
-            line = line_of(rows, key, name)
+            line = curve_line(rows, key, name)
             if line.steps:
                 draw_line(panel, line, number)
         if key in SHARES and panel.has_data():
@@ -63,15 +63,15 @@ def draw_runs(folders: Sequence[str | Path]) -> Figure:
         panel.set_visible(panel.has_data())
     if len(runs) > 1:
         drawn = (zip(*panel.get_legend_handles_labels(), strict=True) for panel in panels.flat)
-        lines = {name: look for pairs in drawn for look, name in pairs}
+        lines = {name: handle for pairs in drawn for handle, name in pairs}
         figure.legend(lines.values(), lines, loc="outside lower center", ncols=4)
     else:
         figure.suptitle(*runs)
     return figure
 
 
-def named(folders: Sequence[str | Path]) -> dict[str, Path]:
-    """Folders by their names; by their whole paths where two have the same name."""
+def by_name(folders: Sequence[str | Path]) -> dict[str, Path]:
+    """Folders by their names; by their paths where two have the same name."""
     paths = [Path(folder) for folder in folders]
     names = [path.resolve().name.removesuffix(".csv") for path in paths]
     return {
@@ -80,9 +80,9 @@ def named(folders: Sequence[str | Path]) -> dict[str, Path]:
     }
 
 
-def line_of(rows: list[dict], key: str, label: str) -> Line:
+def curve_line(rows: list[dict], key: str, label: str) -> Line:
     if key == "eval_acc":
-        rows = [found for row in rows for found in evaluations_in(row)]
+        rows = [evaluation for row in rows for evaluation in evaluations_in(row)]
     points = [(step_of(row, key), row[key]) for row in rows if is_number(row.get(key))]
     steps, values = ([point[i] for point in points] for i in (0, 1))
     return Line(label, steps, values, dots=key == "eval_acc")
@@ -94,19 +94,19 @@ def step_of(row: dict, key: str) -> int:
     return evaluated_at(row) if key == "eval_acc" else row["step"] + 1
 
 
-def metrics_of(folder: str | Path) -> list[dict]:
+def read_metrics(folder: str | Path) -> list[dict]:
     path = Path(folder)
     if path.name == "metrics.csv" and path.with_suffix(".jsonl").exists():
         path = path.parent  # a run: its metrics.jsonl says when it was evaluated
     elif path.suffix == ".csv":
-        return metrics_of_csv(path)
+        return read_book_csv(path)
     rows = latest_by_step(read_lines(path / "metrics.jsonl"))
     if not rows:
         raise UserError(f"{folder} has no metrics.jsonl with a step in it; give a run folder")
     return rows
 
 
-def metrics_of_csv(path: Path) -> list[dict]:
+def read_book_csv(path: Path) -> list[dict]:
     """The steps of a CSV file in the format of the book's scripts, with the names that we use.
 
     The book's scripts count steps from 1 and evaluate after a step. The metrics.csv of our runs

@@ -1,7 +1,7 @@
 """`rfs preflight`: can reinforcement learning work with this model on these problems?
 
-It begins as the run would, asks run/will_it_work.py, and shows what that has seen as tables, with
-the cost of a step.
+It loads what the run would, asks run/will_it_work.py, and shows the figures as tables, with the
+cost of a step.
 """
 
 import math
@@ -28,24 +28,24 @@ from rfs.evaluation.group_signal import (
     spread_out,
 )
 from rfs.report.progress import show_log
-from rfs.run.start import before_a_run
-from rfs.run.will_it_work import all_steps, will_it_work
+from rfs.run.start import load_for_dry_run
+from rfs.run.will_it_work import run_time_text, will_it_work
 
 GIB = 2**30
 MANY_TASKS = 12  # with more tasks than this, they are not tried one by one
 
 
-def figures_table(found: Preflight) -> str:
+def figures_table(result: Preflight) -> str:
     """The figures, one per line."""
-    groups = f"{counted(len(found.problems), 'problem')} x {found.rollouts} rollouts"
+    groups = f"{counted(len(result.problems), 'problem')} x {result.rollouts} rollouts"
     rows = {
-        "pass@1": percent(found.pass_at_1),
-        f"pass@{found.rollouts}": percent(found.pass_at_g),
-        "groups with signal": percent(found.live_share),
-        "cut off": percent(found.cutoff_share),
-        "answers parsed": percent(found.parse_rate),
-        "mean length": f"{found.mean_length:.1f} tokens",
-        "sampling": f"{found.tokens_per_sec:,.0f} tokens/s, {found.sampling_seconds:.1f} s",
+        "pass@1": percent(result.pass_at_1),
+        f"pass@{result.rollouts}": percent(result.pass_at_g),
+        "groups with signal": percent(result.live_share),
+        "cut off": percent(result.cutoff_share),
+        "answers parsed": percent(result.parse_rate),
+        "mean length": f"{result.mean_length:.1f} tokens",
+        "sampling": f"{result.tokens_per_sec:,.0f} tokens/s, {result.sampling_seconds:.1f} s",
     }
     return "\n".join([groups, *(f"  {name:<20}{value}" for name, value in rows.items())])
 
@@ -82,14 +82,14 @@ def task_figures(
             by_task.setdefault(problem.type, []).append(group)
     figures = []
     for name, groups in by_task.items():
-        right = [sum(row["correct"] for row in group) for group in groups]
+        correct = [sum(row["correct"] for row in group) for group in groups]
         figures.append(
             TaskFigures(
                 name=name,
                 problems=len(groups),
-                pass_at_1=sum(right) / len(groups) / num_rollouts,
-                pass_at_g=sum(count > 0 for count in right) / len(groups),
-                mixed_share=sum(0 < count < num_rollouts for count in right) / len(groups),
+                pass_at_1=sum(correct) / len(groups) / num_rollouts,
+                pass_at_g=sum(count > 0 for count in correct) / len(groups),
+                mixed_share=sum(0 < count < num_rollouts for count in correct) / len(groups),
                 mean_length=mean(row["tokens"] for group in groups for row in group),
             )
         )
@@ -98,20 +98,20 @@ def task_figures(
 
 def suggestions(tasks: Sequence[TaskFigures]) -> list[str]:
     """Which tasks this model can learn from, and why not from the others."""
-    learnable, slow, known, hard = [], [], [], []
+    learnable, slow, solved, hard = [], [], [], []
     for task in tasks:
         if task.mixed_share >= FAST_LIVE_SHARE:
             learnable.append(task.name)
         elif task.mixed_share >= MIN_LIVE_SHARE:
             slow.append(task.name)
         elif task.pass_at_1 > 0.5:
-            known.append(task.name)
+            solved.append(task.name)
         else:
             hard.append(task.name)
     kinds = {
         "train on": learnable,
         "slow to learn from, few groups are mixed": slow,
-        "known already": known,
+        "known already": solved,
         "too hard, hardly anything to reward": hard,
     }
     return [f"{words}: {', '.join(names)}" for words, names in kinds.items() if names]
@@ -125,14 +125,15 @@ def task_table(tasks: Sequence[TaskFigures], num_rollouts: int) -> str:
     return "\n".join([*align_table(lines), "", *suggestions(tasks)])
 
 
-def to_try(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], int]:
-    """Which problems to choose from, and how many: if a set has a few tasks, `count` of each."""
+def choose_problems(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], int]:
+    """The problems to try, or to choose from, and how many of them: if a set has a few tasks,
+    `count` of each."""
     by_task: dict[str, list[Problem]] = {}
     for problem in problems:
         by_task.setdefault(problem.type if problem.rules else "", []).append(problem)
     if not 1 < len(by_task) <= MANY_TASKS:
         return problems, count
-    chosen = [problem for some in by_task.values() for problem in spread_out(some, count)]
+    chosen = [problem for group in by_task.values() for problem in spread_out(group, count)]
     return chosen, len(chosen)
 
 
@@ -182,7 +183,7 @@ def cost_table(model, outlook: Outlook, length: int, config: RunConfig) -> str:
         f"one step of {shape}, at most {length} tokens each\n"
         f"  {'time':<20}{sampled}up to {training:.1f} s training\n"
         f"  {'memory':<20}{peak:.2f} GiB measured + {optimizer:.2f} GiB for the optimizer\n"
-        f"  {'full run':<20}{all_steps(config, sampling + training, at_most=True)}"
+        f"  {'full run':<20}{run_time_text(config, sampling + training, at_most=True)}"
     )
 
 
@@ -192,11 +193,11 @@ def cost_table(model, outlook: Outlook, length: int, config: RunConfig) -> str:
 def preflight(options: PreflightOptions) -> int:
     """Prints figures, cost and verdict; exit code 1 if training cannot work."""
     show_log()
-    config, opened = before_a_run(part_of(options, RunConfig))
-    model, tokenizer, problems = opened.model, opened.tokenizer, opened.problems
+    config, inputs = load_for_dry_run(part_of(options, RunConfig))
+    model, tokenizer, problems = inputs.model, inputs.tokenizer, inputs.problems
     chosen, count = problems, options.num_problems
     if not config.is_supervised:
-        chosen, count = to_try(problems, count)
+        chosen, count = choose_problems(problems, count)
     outlook = will_it_work(config, model, tokenizer, chosen, count, progress=True)
     if isinstance(outlook, Preflight):
         print(figures_table(outlook))

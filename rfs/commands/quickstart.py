@@ -2,13 +2,14 @@
 
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.sampling import greedy
 from reasoning_from_scratch.text import counted, percent
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
-from rfs.commands.ending import commands_to_try, say_end, shown_answers, words_here
+from rfs.commands.ending import answers_text, next_commands_text, say_end, shell_commands
 from rfs.commands.options import QuickstartOptions
 from rfs.commands.plot import plot_runs
 from rfs.config import RunConfig
@@ -20,7 +21,7 @@ from rfs.run.options import configure
 from rfs.run.start import train
 from rfs.tasks.problem_sets import load_problems
 
-# Found by experiment; benchmarks/README.md has the record of what was tried.
+# Found by experiment; benchmarks/README.md records what was tried.
 SETTINGS: dict[str, Any] = {
     "model": "tiny-base",
     "steps": 90,
@@ -67,25 +68,27 @@ def quickstart(options: QuickstartOptions) -> int:
     config = quickstart_config(options.seed, options.log_path, options.longer, options.steps)
     advice = "continue it with rfs train --resume {}, or choose another --out"
     RunFolder(config.log_path).refuse_used(advice=advice)
-    start = time.monotonic()
+    started = time.monotonic()
     print(OPENING[options.longer])
     before = measure(*load_model_and_tokenizer(config.model))
     steps = counted(config.steps, "step")
     sizes = f"{steps} of {config.problems_per_step} problems x {config.rollouts}"
     print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a correct answer in \\boxed{{}}, else 0.")
-    trained = time.monotonic()
+    training_started = time.monotonic()
     result = train(config)
     if result.stopped:
         return say_end(result, "")
-    trained = time.monotonic() - trained
+    training_seconds = time.monotonic() - training_started
     print()
     after = measure(result.model, result.tokenizer)
     curves = plot_runs([result.folder], result.folder / "curves.png")
-    shown = "tiny-longer" if options.longer else "tiny-test"
+    shown_set = "tiny-longer" if options.longer else "tiny-test"
+    rows_before, rows_after = before[shown_set].rows, after[shown_set].rows
     print(f"\n{before_and_after(before, after)}\n")
-    print(ways_before_and_after(load_problems(shown), before[shown].rows, after[shown].rows))
-    print(f"\n{two_answers(before, after, shown)}")
-    print(f"\nTraining took {trained:.0f} s, everything {time.monotonic() - start:.0f} s.")
+    print(ways_before_and_after(load_problems(shown_set), rows_before, rows_after))
+    print(f"\n{example_answers(rows_before, rows_after)}")
+    total_seconds = time.monotonic() - started
+    print(f"\nTraining took {training_seconds:.0f} s, everything {total_seconds:.0f} s.")
     if options.steps and options.steps < quickstart_config(longer=options.longer).steps:
         print("With fewer steps than usual, you see that it runs, not what it can learn.")
     report = (result.folder / "report.html").resolve().as_uri()
@@ -123,21 +126,19 @@ def before_and_after(before: dict[str, EvalResult], after: dict[str, EvalResult]
     return "\n".join(lines)
 
 
-def two_answers(
-    before: dict[str, EvalResult], after: dict[str, EvalResult], name: str = "tiny-test"
-) -> str:
-    """One problem whose answer was incorrect before and is correct now."""
-    pairs = zip(before[name].rows, after[name].rows, strict=True)
+def example_answers(before: Sequence[dict], after: Sequence[dict]) -> str:
+    """One problem whose answer was incorrect before and is correct now. Rows of evaluations."""
+    pairs = zip(before, after, strict=True)
     learned = [(then, now) for then, now in pairs if now["correct"] and not then["correct"]]
     if not learned:
         return "No answer went from incorrect to correct."
     then, now = learned[0]
-    return shown_answers(then["problem"], then["generated_text"], now["generated_text"])
+    return answers_text(then["problem"], then["generated_text"], now["generated_text"])
 
 
 def next_commands(folder: Path, longer: bool) -> str:
     """What to do next, as commands for this shell."""
-    rfs, jupyter = words_here()
+    rfs, jupyter = shell_commands()
     rows = [
         (f"{rfs} report {shlex.quote(str(folder))}", "each answer, and why it was rewarded"),
         (
@@ -153,4 +154,4 @@ def next_commands(folder: Path, longer: bool) -> str:
     ]
     if Path(CHAPTER).is_file():  # absent if the package came without the book, or elsewhere
         rows.append((f"{jupyter} --notebook-dir . {CHAPTER}", "build it yourself"))
-    return commands_to_try(rows)
+    return next_commands_text(rows)

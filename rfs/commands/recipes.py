@@ -14,7 +14,7 @@ def recipe_table(width: int = 96) -> str:
     """All rows as text: name, what changes, the idea, the source."""
     lines = []
     for name, recipe in RECIPES.items():
-        changes = "  ".join(f"{field}={_shown(value)}" for field, value in recipe.changes.items())
+        changes = "  ".join(f"{field}={_value_text(v)}" for field, v in recipe.changes.items())
         lines.append(name)
         for text in (changes or "(nothing)", recipe.about, recipe.paper):
             lines += textwrap.wrap(
@@ -28,7 +28,7 @@ def recipe_table(width: int = 96) -> str:
     return "\n".join(lines)
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, dict):  # reward parts
         return ",".join(f"{part}={weight:g}" for part, weight in value.items())
     return str(value)

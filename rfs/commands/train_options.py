@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import is_file_function
 from reasoning_from_scratch.recipes import LossFn
-from rfs.commands.cli import given_in
-from rfs.commands.other_words import decided_by, flags_of, in_our_words
+from rfs.commands.cli import given_fields
+from rfs.commands.other_words import decided_by_command, flags_of, in_our_words
 from rfs.commands.reading import read
 from rfs.config import PARTS, YOU, RunConfig, default_of, part_of
 from rfs.files.models import check_model_name
-from rfs.run.option_checks import check_loss_fn, check_void
+from rfs.run.option_checks import check_loss_fn, refuse_ineffective
 from rfs.run.options import configure, resolved, resumed_config
 from rfs.tasks.own_task import check_functions
 from rfs.tasks.problem_sets import source_of
@@ -43,20 +43,21 @@ class TrainOptions(RunConfig):
         cls: type[Kind], argv: Sequence[str], prog: str = "rfs train", about: str = ""
     ) -> Kind:
         """The options that a command line describes."""
-        argv = in_our_words(argv, flags_of(cls), decided_by(cls))
-        default = cls.unless_given(argv)
+        argv = in_our_words(argv, flags_of(cls), decided_by_command(cls))
+        default = cls.default_options(argv)
         options = read(cls, argv, prog=prog, about=about, default=default)
-        named = given_in(argv) & {*vars(RunConfig())}
-        others = {name: layer for name, layer in default.set_by.items() if layer != YOU}
-        options = replace(options, set_by=others | dict.fromkeys(named, YOU))
+        given = given_fields(argv) & {*vars(RunConfig())}
+        other_layers = {name: layer for name, layer in default.set_by.items() if layer != YOU}
+        options = replace(options, set_by=other_layers | dict.fromkeys(given, YOU))
         check_loss_fn(options.loss_fn, options)
         if options.resume:
             options.check_resumed(options.resume)
         return options
 
     @classmethod
-    def unless_given(cls: type[Kind], argv: Sequence[str]) -> Kind:
-        """What holds where a command line says nothing."""
+    def default_options(cls: type[Kind], argv: Sequence[str]) -> Kind:
+        """The values of options that a command line does not give: those of the run to resume, or
+        of the recipe."""
         flags = ("--resume", "--recipe", "--loss-fn", "--environment")
         resume, recipe, loss_fn, environment = (last_value(flag, argv) for flag in flags)
         if resume and (recipe or loss_fn):
@@ -72,12 +73,12 @@ class TrainOptions(RunConfig):
     def own_defaults(cls) -> dict[str, Any]:
         """The defaults that differ from those of `rfs train`."""
         usual = vars(RunConfig())
-        own = {item.name: default_of(item) for item in fields(cls) if item.name in usual}
-        return {k: v for k, v in own.items() if k != "set_by" and v != usual[k]}
+        defaults = {item.name: default_of(item) for item in fields(cls) if item.name in usual}
+        return {k: v for k, v in defaults.items() if k != "set_by" and v != usual[k]}
 
     def check_resumed(self, run: str) -> None:
         """Refuse what cannot be given to a run that is resumed."""
-        check_void(self)
+        refuse_ineffective(self)
         moved = self.log_path and Path(self.log_path).resolve() != Path(run).resolve()
         if self.overwrite or ("log_path" in self.given and moved):
             raise UserError(
@@ -95,7 +96,8 @@ class TrainOptions(RunConfig):
 
 
 def check_names(config: RunConfig) -> None:
-    """Refuse what a resolved configuration names and what does not exist."""
+    """Refuse a model, problem set or function that a resolved configuration names and that does not
+    exist."""
     check_model_name(config.model)
     source_of(config.problems, config.data_path).check()
     for name in config.eval_problems:

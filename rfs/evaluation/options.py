@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from reasoning_from_scratch.config import Device, Drawing, Turns
 from reasoning_from_scratch.facts import AtLeast
-from rfs.config import Asking
+from rfs.config import PromptChoice
 from rfs.files.models import check_model_name
 from rfs.tasks.own_task import check_functions
 from rfs.tasks.problem_sets import source_of
 
 
 @dataclass
-class EvaluateOptions(Device, Turns, Drawing, Asking):
+class EvaluateOptions(Device, Turns, Drawing, PromptChoice):
     """Options of `rfs evaluate`."""
 
     FIRST = "model problems limit reward samples temperature max_new_tokens out_path".split()
@@ -57,5 +57,5 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
         for name in self.problems or ():
             source_of(name).check()
         check_functions(self.reward)
-        self.check_asking()
+        self.check_prompt_choice()
         return ", ".join(self.model)

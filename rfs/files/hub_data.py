@@ -1,7 +1,7 @@
 """Data sets on the Hugging Face Hub by their names, OWNER/NAME, as parquet files.
 
 The hub converts every public set to parquet, on a separate branch, in folders CONFIG/SPLIT. A set
-is downloaded once: its version and its list of files are noted here, and the files stay in the
+is downloaded once: its version and its list of files are stored here, and the files stay in the
 cache of huggingface_hub. So a resumed run has the same problems, and needs no network.
 """
 
@@ -33,7 +33,7 @@ class HubDataSet:
         import pyarrow.parquet  # late: an extra
 
         for name in self.configs[config][split]:
-            file = pyarrow.parquet.ParquetFile(self._brought(name))
+            file = pyarrow.parquet.ParquetFile(self._downloaded(name))
             for batch in file.iter_batches(1024, columns=columns):
                 yield from batch.to_pylist()
 
@@ -43,18 +43,19 @@ class HubDataSet:
         import pyarrow.types
 
         names = []
-        first = self._brought(self.configs[config][split][0])
+        first = self._downloaded(self.configs[config][split][0])
         for field in pyarrow.parquet.read_schema(first):
             names.append(field.name)
             if pyarrow.types.is_struct(field.type):
                 names += [f"{field.name}.{inner.name}" for inner in field.type]
         return names
 
-    def _brought(self, name: str) -> str:
+    def _downloaded(self, name: str) -> str:
         from huggingface_hub import hf_hub_download
 
-        with _told(
-            self.repository, f" (or delete {_note(self.repository)} to get its newest version)"
+        with _hub_errors(
+            self.repository,
+            f" (or delete {_index_file(self.repository)} to get its newest version)",
         ):
             return hf_hub_download(self.repository, name, repo_type="dataset", revision=self.commit)
 
@@ -67,24 +68,24 @@ def check_pyarrow(name: str) -> None:
 @cache
 def hub_data_set(repository: str) -> HubDataSet:
     """The set OWNER/NAME as it was when it was first used on this machine."""
-    note = _note(repository)
-    if note.exists():
-        return HubDataSet(**json.loads(note.read_text(encoding="utf-8")))
-    data_set = _listed(repository)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(note, json.dumps(asdict(data_set), indent=2))
+    index_file = _index_file(repository)
+    if index_file.exists():
+        return HubDataSet(**json.loads(index_file.read_text(encoding="utf-8")))
+    data_set = _list_files(repository)
+    index_file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(index_file, json.dumps(asdict(data_set), indent=2))
     return data_set
 
 
-def _note(repository: str) -> Path:
+def _index_file(repository: str) -> Path:
     return user_cache() / "hub_data" / f"{repository.replace('/', '--')}.json"
 
 
-def _listed(repository: str) -> HubDataSet:
+def _list_files(repository: str) -> HubDataSet:
     from huggingface_hub import HfApi
     from huggingface_hub.utils import RevisionNotFoundError
 
-    with _told(repository):
+    with _hub_errors(repository):
         try:
             info = HfApi().dataset_info(repository, revision=BRANCH)
         except RevisionNotFoundError:
@@ -103,8 +104,8 @@ def _listed(repository: str) -> HubDataSet:
     return HubDataSet(repository, info.sha, configs)
 
 
-def _told(repository: str, more: str = ""):
+def _hub_errors(repository: str, more_advice: str = ""):
     from reasoning_from_scratch.files.downloads import told_of_the_hub  # late: it takes a second
 
-    advice = f"try again, or set HF_ENDPOINT to a mirror such as https://hf-mirror.com{more}"
+    advice = f"try again, or set HF_ENDPOINT to a mirror such as https://hf-mirror.com{more_advice}"
     return told_of_the_hub(f"data set {repository}", advice)

@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 def check_model_name(name: str | Path) -> None:
-    """Refuses what is neither a name of ours, nor a run or a save of one, nor on the disk; LoRA
+    """Refuses a name that is neither one of ours, nor a run or a save of one, nor on the disk; LoRA
     without the model that it adds to; and a folder without a model."""
     if run_and_save(name)[0] is not None:
         return
     model_names.check_model_name(name, (*model_names.KNOWN, "a run", "RUN@SAVE"))
     folder = expand_home(name)
-    named = model_names.is_name(name) or model_names.base_of(name)
-    if not named and folder.is_dir() and not holds_model(folder):
+    is_known = model_names.is_name(name) or model_names.base_of(name)
+    if not is_known and folder.is_dir() and not holds_model(folder):
         raise UserError(
             f"{name} is not the folder of a model: it has no config.json that names a model_type"
         )
 
 
 def load_model_and_tokenizer(
-    which_model: str | Path, *how: Any, **named: Any
+    which_model: str | Path, *args: Any, **kwargs: Any
 ) -> "tuple[Qwen3Model, ModelTokenizer]":
     """A run folder means its best save, and RUN@SAVE that save (see saved_models)."""
     from reasoning_from_scratch.files import weights  # late: options are read without torch
 
-    return weights.load_model_and_tokenizer(which_weights(which_model), *how, **named)
+    return weights.load_model_and_tokenizer(which_weights(which_model), *args, **kwargs)

@@ -22,9 +22,9 @@ SAVES_LIST = "checkpoints.jsonl"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer_state.json"
 # Beside the folder of the saved weights: engines read every .safetensors of that one.
-STATES = "training_state"
+STATES_FOLDER = "training_state"
 CARD_FILE = "README.md"
-BEFORE = "before/"
+BEFORE_PREFIX = "before/"
 
 
 @dataclass(frozen=True)
@@ -38,31 +38,31 @@ class Save:
     state_path: str | None = None  # what resuming needs beside them; a save for sampling has none
     start: bool = False  # the weights that the run began with
     rolling: bool = False  # deleted after the next save
-    best: bool = False  # no evaluation so far was better
+    best: bool = False  # its accuracy is the highest so far
     eval_acc: float | None = None
     saved_as: list[dict] = field(default_factory=list)  # what clients of `rfs serve` call it
 
     def line(self) -> dict:
-        """Name, step and whether it is the last are always there, the rest only if it is set. An
-        accuracy of 0.0 is."""
+        """As JSON. Name, step and whether it is the last are always there, the rest only if it is
+        set; an accuracy of 0.0 is."""
         values = asdict(self)
-        head = {key: values.pop(key) for key in ("name", "batch", "final")}
-        return head | {
+        required = {key: values.pop(key) for key in ("name", "batch", "final")}
+        return required | {
             key: value for key, value in values.items() if value or isinstance(value, float)
         }
 
 
-def save_of(line: dict) -> Save:
-    """The save of a line, which may be from another version and have other keys."""
+def save_from_line(line: dict) -> Save:
+    """The save in a line, which may be from another version and have other keys."""
     known = [item.name for item in fields(Save)]
     return Save(**{key: value for key, value in line.items() if key in known})
 
 
-def on_stderr(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+def print_to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> str:
+def which_weights(name: str | Path, say: Callable[[str], None] = print_to_stderr) -> str:
     """The folder of the save that a run, or RUN@SAVE, means; any other name is returned unchanged.
 
     `say` gets a line about the save that was chosen for a run.
@@ -74,15 +74,15 @@ def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> s
     if not saves:
         raise UserError(f"{run} is a run that has saved nothing yet; there are no weights in it")
     if save is not None:
-        return str(place_of(run, save_by_name(run, save, saves)))
-    accuracy = evaluations(run)
+        return str(weights_folder(run, save_by_name(run, save, saves)))
+    accuracy = accuracy_by_step(run)
     best = max(saves, key=lambda save: (accuracy.get(save.batch, -1), save.batch))
-    say(f"{run}: taking {run}@{best.name}, {reason(best, saves, accuracy)}")
-    return str(place_of(run, best))
+    say(f"{run}: taking {run}@{best.name}, {why_chosen(best, saves, accuracy)}")
+    return str(weights_folder(run, best))
 
 
 def run_and_save(name: str | Path) -> tuple[Path | None, str | None]:
-    """Run folder and save of a name; None, None for a name of something else."""
+    """Run folder and save of a name; None, None if it names no run."""
     path = expand_home(name)
     if path.exists():
         return (path, None) if is_run(path) else (None, None)
@@ -100,7 +100,7 @@ def holds_model(folder: Path) -> bool:
 
 
 def save_by_name(run: Path, name: str, saves: list[Save]) -> Save:
-    """By its name or by the number of its steps."""
+    """The save with this name, or after this number of steps."""
     for save in saves:
         if name == save.name or (name.isdecimal() and int(name) == save.batch):
             return save
@@ -108,8 +108,7 @@ def save_by_name(run: Path, name: str, saves: list[Save]) -> Save:
     raise UserError(f"{run} has no save {name}; it has {known}")
 
 
-def reason(save: Save, saves: list[Save], accuracy: dict[int, float]) -> str:
-    """Why this save, in words."""
+def why_chosen(save: Save, saves: list[Save], accuracy: dict[int, float]) -> str:
     if save.batch not in accuracy:
         return "its last weights; no save of it has been evaluated"
     count = sum(other.batch in accuracy for other in saves)
@@ -117,37 +116,39 @@ def reason(save: Save, saves: list[Save], accuracy: dict[int, float]) -> str:
     return f"after {save.batch} steps: {percent(accuracy[save.batch])} held-out accuracy, {rank}"
 
 
-def evaluations(run: Path) -> dict[int, float]:
+def accuracy_by_step(run: Path) -> dict[int, float]:
     """Held-out accuracy by the number of steps that the evaluated weights had seen."""
     saves = read_index(run)
     accuracy = {save.batch: save.eval_acc for save in saves if save.eval_acc is not None}
-    for measured in comparable(read_lines(run / "metrics.jsonl")):
-        if measured["eval_acc"] is not None:
-            accuracy[evaluated_at(measured)] = measured["eval_acc"]
+    for evaluation in comparable_evaluations(read_lines(run / "metrics.jsonl")):
+        if evaluation["eval_acc"] is not None:
+            accuracy[evaluated_at(evaluation)] = evaluation["eval_acc"]
     return accuracy
 
 
-def comparable(rows: Sequence[dict]) -> list[dict]:
-    """The evaluations in lines of metrics.jsonl that measured what the last one did. A run may be
-    resumed with other problems to evaluate on, or with more or fewer of them."""
-    found = [evaluation for row in rows for evaluation in evaluations_in(row)]
-    last = asked(found[-1]) if found else None
-    return [evaluation for evaluation in found if asked(evaluation) == last]
+def comparable_evaluations(rows: Sequence[dict]) -> list[dict]:
+    """The evaluations in lines of metrics.jsonl that measured the same as the last one. A run may
+    be resumed with other problems to evaluate on, or with more or fewer of them."""
+    evaluations = [evaluation for row in rows for evaluation in evaluations_in(row)]
+    last = measured_on(evaluations[-1]) if evaluations else None
+    return [evaluation for evaluation in evaluations if measured_on(evaluation) == last]
 
 
-def asked(evaluation: dict) -> tuple[str, int | None, int]:
-    """What its accuracy is about: the first set, how many problems, and, up to 16, answers each."""
-    names = [name for name in evaluation if not name.startswith(BEFORE)]
-    right = next((name for name in names if name.endswith("/env/all/correct")), "")
-    tries = right.replace("env/all/correct", "pass@")
-    answers = sum(name.startswith(tries) for name in names if right)
-    return right, evaluation.get("eval_problems"), answers
+def measured_on(evaluation: dict) -> tuple[str, int | None, int]:
+    """What an evaluation's accuracy was measured on: the first set's metric, the number of
+    problems, and, up to 16, of answers to each."""
+    names = [name for name in evaluation if not name.startswith(BEFORE_PREFIX)]
+    accuracy_name = next((name for name in names if name.endswith("/env/all/correct")), "")
+    pass_prefix = accuracy_name.replace("env/all/correct", "pass@")
+    answers = sum(name.startswith(pass_prefix) for name in names if accuracy_name)
+    return accuracy_name, evaluation.get("eval_problems"), answers
 
 
 def evaluations_in(row: dict) -> list[dict]:
     """The evaluations in a line of metrics.jsonl, in order. The last line may have two: the one
     before its step is under before/, and that of the final weights has the usual names."""
-    before = {k.removeprefix(BEFORE): v for k, v in row.items() if k.startswith(BEFORE)}
+    prefix = BEFORE_PREFIX
+    before = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
     return [
         evaluation | {"step": row["step"]}
         for evaluation in (before, row)
@@ -155,15 +156,15 @@ def evaluations_in(row: dict) -> list[dict]:
     ]
 
 
-def with_final(row: dict, final: dict, evaluators: Sequence[str] = ()) -> dict:
+def with_final_evaluation(row: dict, final: dict, evaluators: Sequence[str] = ()) -> dict:
     """The last line, with the evaluation of the final weights. `evaluators`: the names of your own,
     whose earlier numbers are moved even if they have failed now."""
     if row.get("eval_step") in (None, final["eval_step"]):
         return row | final
-    own = tuple(f"{name}/" for name in evaluators)
-    earlier = {name: row[name] for name in row if name in final or name.startswith(own)}
+    own_prefixes = tuple(f"{name}/" for name in evaluators)
+    earlier = {name: row[name] for name in row if name in final or name.startswith(own_prefixes)}
     rest = {name: value for name, value in row.items() if name not in earlier}
-    return rest | {BEFORE + name: value for name, value in earlier.items()} | final
+    return rest | {BEFORE_PREFIX + name: value for name, value in earlier.items()} | final
 
 
 def evaluated_at(row: dict) -> int:
@@ -186,26 +187,28 @@ def read_index(run: Path) -> list[Save]:
     killed before it was written; trainer_state.json has what the line would have said.
     """
     rows = read_lines(run / SAVES_LIST)
-    told = {row["batch"]: row for row in rows if isinstance(row.get("batch"), int)}
+    lines = {row["batch"]: row for row in rows if isinstance(row.get("batch"), int)}
     saves = []
-    for place in (run / "checkpoints").glob("*"):
-        if place.name.isdecimal() and (place / "config.json").exists():
-            batch, state = int(place.name), state_of(place)
-            line: dict = {"name": place.name, "batch": batch, "start": batch == 0}
-            paths = {"sampler_path": str(place), "state_path": None}
+    for folder in (run / "checkpoints").glob("*"):
+        if folder.name.isdecimal() and (folder / "config.json").exists():
+            batch, state = int(folder.name), state_folder(folder)
+            line: dict = {"name": folder.name, "batch": batch, "start": batch == 0}
+            paths = {"sampler_path": str(folder), "state_path": None}
             if (state / STATE_FILE).exists():
                 paths["state_path"] = str(state)
                 line |= read_json_object(state / STATE_FILE).get("line", {})
-            saves.append(save_of(line | told.get(batch, {}) | paths))
+            saves.append(save_from_line(line | lines.get(batch, {}) | paths))
     return sorted(saves, key=lambda save: save.batch)
 
 
-def place_of(run: Path, save: Save) -> Path:
-    """The folder of a save."""
+def weights_folder(run: Path, save: Save) -> Path:
+
     return run / "checkpoints" / f"{save.batch:06d}"
 
 
-def state_of(place: Path) -> Path:
-    """Where the optimizer's state for these weights is. Earlier versions had it in the same
-    folder."""
-    return place if (place / STATE_FILE).exists() else place.parents[1] / STATES / place.name
+def state_folder(weights: Path) -> Path:
+    """The folder with the optimizer's state for the weights in a folder. Earlier versions wrote it
+    beside them."""
+    if (weights / STATE_FILE).exists():
+        return weights
+    return weights.parents[1] / STATES_FOLDER / weights.name

@@ -17,11 +17,11 @@ def read_table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def replace_rows(path: Path, this: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Replaces the rows about one run in a table. `this` identifies the run: columns and their
-    values, which each of its rows gets."""
-    new = [{**this, **row} for row in rows]  # may take an hour, so read the table afterwards
-    others = [row for row in read_table(path) if not this.items() <= row.items()]
+def replace_rows(path: Path, run: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replaces the rows about one run in a table. `run` identifies it: columns and their values,
+    which each of its rows gets."""
+    new = [{**run, **row} for row in rows]  # may take an hour, so read the table afterwards
+    others = [row for row in read_table(path) if not run.items() <= row.items()]
     write_table(path, [*others, *new])
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from reasoning_from_scratch.text import one_line, percent, visible
-from rfs.files.saved_models import asked
+from rfs.files.saved_models import measured_on
 
 Rows = Sequence[dict]
 
@@ -114,7 +114,7 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
     if not measured_rows or measured_rows[-1] is not rows[-1]:
         return None
     last = rows[-1]
-    comparable_rows = [row for row in measured_rows if asked(row) == asked(last)]
+    comparable_rows = [row for row in measured_rows if measured_on(row) == measured_on(last)]
     best = max(comparable_rows, key=lambda row: row["eval_acc"])
     gain = last["env/all/reward/total"] - best["env/all/reward/total"]
     fall = best["eval_acc"] - last["eval_acc"]

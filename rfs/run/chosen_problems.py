@@ -34,12 +34,15 @@ from rfs.tasks.source import (
     too_few_message,
 )
 
-SomeProblems = Sequence[Problem]
-Sets = tuple[SomeProblems, dict[str, SomeProblems]]
+Problems = Sequence[Problem]
+ProblemSets = tuple[Problems, dict[str, Problems]]  # to train on; to evaluate on, by name
+Check = tuple[str, Callable[[Problem], bool]]  # a fault in words; whether a problem is free of it
 
 
-def open_problems(config: RunConfig, sets: Sets, tokenizer, context_length: int) -> Sets:
-    """`sets` as the model can use them, each problem with its prompt."""
+def prepare_problems(
+    config: RunConfig, sets: ProblemSets, tokenizer, context_length: int
+) -> ProblemSets:
+    """Gives each problem its prompt, and drops those that the run cannot use."""
     problems, eval_sets = sets
     if config.stop is not None:
         tokenizer.end_answers_at(config.stop)
@@ -51,25 +54,25 @@ def open_problems(config: RunConfig, sets: Sets, tokenizer, context_length: int)
     if config.environment and gives_own_reward(config.environment):
         judge = config.environment
 
-    def ready(some: SomeProblems) -> SomeProblems:
-        some = with_prompt(some, prompt, tokenizer)
-        return usable_problems(some, tokenizer, context_length, judge)
+    def usable_with_prompt(problems: Problems) -> Problems:
+        problems = with_prompt(problems, prompt, tokenizer)
+        return usable_problems(problems, tokenizer, context_length, judge)
 
-    problems = ready(problems)
+    problems = usable_with_prompt(problems)
     store_prompt_format(tokenizer, prompt, problems)
     if config.prompt is not None:
         log.info("%s", describe_prompt(tokenizer, problem_prompt(problems[0])))
     if config.is_supervised:
-        problems = teachable_problems(problems, tokenizer, config.max_new_tokens, context_length)
+        problems = problems_to_imitate(problems, tokenizer, config.max_new_tokens, context_length)
     if config.kl_solution:
         room = context_length - config.max_new_tokens
-        problems = tellable_problems(problems, tokenizer, room)
-    return problems, {name: ready(some) for name, some in eval_sets.items()}
+        problems = problems_for_teacher(problems, tokenizer, room)
+    return problems, {name: usable_with_prompt(held_out) for name, held_out in eval_sets.items()}
 
 
-def all_sets(config: RunConfig) -> Sets:
+def load_sets(config: RunConfig) -> ProblemSets:
     """The problems to train on and, by name, the sets to evaluate on."""
-    problems, aside = with_held_out_aside(config)
+    problems, split_off = split_off_held_out(config)
     if config.eval_every and config.problems in config.eval_problems:
         source = source_of(config.problems)
         if source.is_too_small_to_split():
@@ -80,67 +83,68 @@ def all_sets(config: RunConfig) -> Sets:
                 source.short_name,
                 10 * MIN_HELD_OUT,
             )
-    sets: dict[str, SomeProblems] = {}
+    eval_sets: dict[str, Problems] = {}
     for name in config.eval_problems if config.eval_every else []:
         source = source_of(name)
-        loaded = aside.get(name) or source.problems(config.eval_limit)
-        sets[source.short_name] = loaded[: config.eval_limit]
+        held_out = split_off.get(name) or source.problems(config.eval_limit)
+        eval_sets[source.short_name] = held_out[: config.eval_limit]
     if config.few_shot:
-        for name, asked in sets.items():
-            sets[name] = add_few_shot_examples(config.few_shot, problems, asked)[1]
-        return add_few_shot_examples(config.few_shot, problems, [])[0], sets
-    return problems, sets
+        for name, held_out in eval_sets.items():
+            eval_sets[name] = add_few_shot_examples(config.few_shot, problems, held_out)[1]
+        return add_few_shot_examples(config.few_shot, problems, [])[0], eval_sets
+    return problems, eval_sets
 
 
 def solved_examples(config: RunConfig) -> str:
     """What --few-shot shows before each question; "" without it."""
     if not config.few_shot:
         return ""
-    return few_shot_prefix(with_held_out_aside(config)[0][: config.few_shot])
+    return few_shot_prefix(split_off_held_out(config)[0][: config.few_shot])
 
 
-def with_held_out_aside(config: RunConfig) -> Sets:
-    """The problems to train on and, if a share of their set is held out, that share by its name. It
+def split_off_held_out(config: RunConfig) -> ProblemSets:
+    """The problems to train on and, if a tenth of their set is held out, that tenth by its name. It
     is held out even if this run never evaluates: another run may, or this one when it is resumed.
     """
-    source, share = source_of(config.problems, config.data_path), config.problems + HELD_OUT_SUFFIX
-    if share not in config.eval_problems or not source.contains_held_out():
+    source = source_of(config.problems, config.data_path)
+    held_out_name = config.problems + HELD_OUT_SUFFIX
+    if held_out_name not in config.eval_problems or not source.contains_held_out():
         return source.problems(config.problem_limit), {}
-    whole = source.problems()
-    rest, aside = split_off_held_out(whole)
-    if not rest or len(aside) < MIN_HELD_OUT:
+    problems = source.problems()
+    rest, held_out = split_off_held_out(problems)
+    if not rest or len(held_out) < MIN_HELD_OUT:
         if config.eval_every:
             message = too_few_message if rest else all_held_out_message
-            raise UserError(message(whole, config.problems))
-        return whole[: config.problem_limit], {}
+            raise UserError(message(problems, config.problems))
+        return problems[: config.problem_limit], {}
     log.info(
         "held out for %s: %d of %s, under the name %s; --eval-problems chooses others",
         "evaluation" if config.eval_every else "rfs evaluate, since this run does not evaluate",
-        len(aside),
-        counted(len(whole), "problem"),
-        source_of(share).short_name,
+        len(held_out),
+        counted(len(problems), "problem"),
+        source_of(held_out_name).short_name,
     )
-    return rest[: config.problem_limit], {share: aside}
+    return rest[: config.problem_limit], {held_out_name: held_out}
 
 
 # --- problems that could never be rewarded ---
 
 PLAIN_NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
-NO_SOLUTION: tuple[str, Callable[[Problem], bool]] = (
+NO_SOLUTION: Check = (
     "no worked solution (a field `solution`)",
     lambda problem: bool(problem.solution),
 )
-CHAT_TOKENS = 200  # more than a chat template adds, its system prompt included
+TEMPLATE_TOKENS = 200  # more than a chat template adds, its system prompt included
 
 
 def usable_problems(
-    problems: SomeProblems, tokenizer, context_length: int, judge: str | None
-) -> SomeProblems:
+    problems: Problems, tokenizer, context_length: int, judge: str | None
+) -> Problems:
     """Drop the problems that could never be rewarded; one line in the log says how many.
 
     `judge`: None if the grader judges; your own verifier may need no answer.
     """
-    checks: list[tuple[str, Callable[[Problem], bool]]] = [
+    checks: list[Check] = [
         (
             f"a prompt that is longer than the model's context of {context_length} tokens",
             lambda problem: fits_context(problem, tokenizer, context_length),
@@ -150,12 +154,12 @@ def usable_problems(
         checks.insert(0, ("no answer that the grader can read", has_answer))
     if judge == "gsm8k":
         checks.insert(0, ("no answer that is a number after ####", has_number))
-    return without_faults(problems, checks)
+    return drop_unusable(problems, checks)
 
 
-def teachable_problems(
-    problems: SomeProblems, tokenizer, max_new_tokens: int, context_length: int
-) -> SomeProblems:
+def problems_to_imitate(
+    problems: Problems, tokenizer, max_new_tokens: int, context_length: int
+) -> Problems:
     """The problems with a worked solution that fits as an answer of the model."""
 
     def fits(problem: Problem) -> bool:
@@ -167,10 +171,10 @@ def teachable_problems(
         NO_SOLUTION,
         (f"a worked solution that is longer than {limit}", fits),
     ]
-    return without_faults(problems, checks)
+    return drop_unusable(problems, checks)
 
 
-def tellable_problems(problems: SomeProblems, tokenizer, room: int) -> SomeProblems:
+def problems_for_teacher(problems: Problems, tokenizer, room: int) -> Problems:
     """The problems with a worked solution that fits into a teacher's prompt."""
 
     def shows_question(problem: Problem) -> bool:
@@ -184,29 +188,27 @@ def tellable_problems(problems: SomeProblems, tokenizer, room: int) -> SomeProbl
         ("a prompt without the question, after which the solution would go", shows_question),
         ("a prompt that, with the solution and an answer, exceeds the model's context", fits),
     ]
-    return without_faults(problems, checks)
+    return drop_unusable(problems, checks)
 
 
-def without_faults(
-    problems: SomeProblems, checks: Sequence[tuple[str, Callable[[Problem], bool]]]
-) -> SomeProblems:
-    """The problems that pass all checks. Each check has a name for the fault that it finds."""
-    for fault, good in checks:
-        kept = [problem for problem in problems if good(problem)]
-        if not kept:
+def drop_unusable(problems: Problems, checks: Sequence[Check]) -> Problems:
+    """The problems that pass all checks."""
+    for fault, passes in checks:
+        passing = [problem for problem in problems if passes(problem)]
+        if not passing:
             raise UserError(f"all problems have {fault}, such as {problems[0].where}")
-        if len(kept) < len(problems):
-            example = next(problem.where for problem in problems if not good(problem))
-            count = f"{len(problems) - len(kept):,} of {len(problems):,} problems"
+        if len(passing) < len(problems):
+            example = next(problem.where for problem in problems if not passes(problem))
+            count = f"{len(problems) - len(passing):,} of {len(problems):,} problems"
             log.warning("skipped %s, which have %s, such as %s", count, fault, example)
-            problems = kept
+            problems = passing
     return problems
 
 
 def has_answer(problem: Problem) -> bool:
     try:
-        plain = problem.rules or PLAIN_NUMBER.fullmatch(problem.answer)
-        return bool(plain or check_truth(problem.answer))
+        is_readable = problem.rules or PLAIN_NUMBER.fullmatch(problem.answer)
+        return bool(is_readable or check_truth(problem.answer))
     except UnreadableTruth:
         return False
 
@@ -219,6 +221,6 @@ def fits_context(problem: Problem, tokenizer, context_length: int) -> bool:
     """Whether at least one token of an answer fits after the prompt."""
     prompt = problem_prompt(problem)
     # A token has at least one byte, so most prompts need not be encoded to know.
-    if len(prompt.encode("utf-8", "replace")) + CHAT_TOKENS < context_length:
+    if len(prompt.encode("utf-8", "replace")) + TEMPLATE_TOKENS < context_length:
         return True
     return len(tokenizer.encode(prompt)) < context_length

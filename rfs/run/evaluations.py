@@ -41,27 +41,30 @@ class Evaluations:
         scores: dict[str, tuple[float, int]] = {}
         for name, problems in self.problem_sets.items():
             with self.clock("eval"):
-                groups = self.answers(problems)
+                groups = self.sample(problems)
             self.pages.write_rollouts(f"eval/{name}", step, groups)
-            found = eval_metrics(name, groups)
+            metrics = eval_metrics(name, groups)
             if self.config.is_supervised:
-                found |= self.loss_metrics(name, problems)
-            accuracy = found["eval_acc"]
+                metrics |= self.loss_metrics(name, problems)
+            accuracy = metrics["eval_acc"]
             if scores:  # eval_acc, eval_... are those of the first set
-                found = {key: value for key, value in found.items() if key.startswith(f"{name}/")}
-            numbers |= found
+                metrics = {k: value for k, value in metrics.items() if k.startswith(f"{name}/")}
+            numbers |= metrics
             scores[name] = accuracy, len(groups)
         return numbers | {"eval_step": step} | self.evaluator_numbers(step), scores
 
-    def answers(self, problems: Sequence[Problem]) -> list[Group]:
-        """Held-out problems, answered with greedy decoding unless several samples are wanted, and
+    def sample(self, problems: Sequence[Problem]) -> list[Group]:
+        """Answers to held-out problems, with greedy decoding unless several samples are wanted, and
         with the weights that are trained."""
-        config = self.config
-        own = {"keep_sampling_mask": False, "sampling_weights": "same"}
-        asked = replaced(config, rollouts=config.eval_samples, **own)
-        if config.eval_samples == 1:
-            asked = replaced(asked, temperature=0.0)
-        return self.policy.sample(problems, asked, judge=self.judge)
+        sampling = replaced(
+            self.config,
+            rollouts=self.config.eval_samples,
+            keep_sampling_mask=False,
+            sampling_weights="same",
+        )
+        if self.config.eval_samples == 1:
+            sampling = replaced(sampling, temperature=0.0)
+        return self.policy.sample(problems, sampling, judge=self.judge)
 
     def loss_metrics(self, name: str, problems: Sequence[Problem]) -> dict[str, float]:
         """The supervised loss on the held-out problems' solutions, in nats per token."""
@@ -79,17 +82,17 @@ class Evaluations:
             return numbers
         with self.clock("eval"), self.policy.full_model() as model, torch.no_grad():
             for evaluator in self.evaluators if self.ranks.writes else ():
-                found, failure = evaluator(model, self.policy.tokenizer)
-                numbers |= found
+                returned, failure = evaluator(model, self.policy.tokenizer)
+                numbers |= returned
                 if failure:
-                    words = one_line(failure, 300)
+                    why = one_line(failure, 300)
                     when = step_label("eval", step)
-                    log.warning("evaluator %s %s: it %s", evaluator.name, when, words)
+                    log.warning("evaluator %s %s: it %s", evaluator.name, when, why)
         return self.ranks.value_of_first(numbers)
 
 
 def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
-    """<name>/env/all/... of one evaluation; eval_acc, the column of the book's CSV; how many."""
+    """<name>/env/all/... of one evaluation; eval_acc, as in the book's CSV; eval_problems."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     metrics = {
         f"{name}/env/all/{part}": fmean(rollout.rewards.get(part, 0.0) for rollout in rollouts)
@@ -99,10 +102,10 @@ def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
     metrics[f"{name}/env/all/ac_tokens_per_turn"] = sum(r.num_sampled for r in rollouts) / turns
     samples = len(groups[0].rollouts)
     # Your own verifier may also give partial rewards: only a full one counts as correct.
-    right = [sum(r.rewards["correct"] >= 1 for r in group.rollouts) for group in groups]
+    correct = [sum(r.rewards["correct"] >= 1 for r in group.rollouts) for group in groups]
     for k in (k for k in (*range(1, 17), 32, 64) if k <= samples):
-        metrics[f"{name}/pass@{k}"] = fmean(pass_at_k(samples, c, k) for c in right)
-    accuracy = sum(right) / len(rollouts)
+        metrics[f"{name}/pass@{k}"] = fmean(pass_at_k(samples, c, k) for c in correct)
+    accuracy = sum(correct) / len(rollouts)
     return metrics | {"eval_acc": accuracy, "eval_problems": len(groups)}
 
 

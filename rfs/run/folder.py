@@ -31,7 +31,7 @@ from reasoning_from_scratch.text import (
     scan_json_lines,
     visible,
 )
-from rfs.config import FORMER, PLACES, RunConfig, from_json, to_json
+from rfs.config import FORMER_FIELDS, PLACES, RunConfig, from_json, to_json
 from rfs.files.saved_models import holds_model
 from rfs.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from rfs.run.checkpoints import Checkpoints
@@ -40,9 +40,9 @@ log = logging.getLogger("reasoning_from_scratch")
 
 CONFIG = "config.json"  # other programs, too, have a file of this name
 # A folder with one of these has a run in it. They are deleted last, config.json after all others.
-TRACES = ("metrics.jsonl", "checkpoints.jsonl", CONFIG)
-# What else a run writes: --overwrite deletes this and nothing more.
-WRITTEN = (
+RUN_MARKERS = ("metrics.jsonl", "checkpoints.jsonl", CONFIG)
+# What else a run writes: --overwrite deletes these files and no others.
+RUN_FILES = (
     "metrics.csv",
     "logs.log",
     "code.diff",
@@ -63,12 +63,12 @@ WRITTEN = (
     "adapter",
 )
 # Pages and rollouts of a step, and the folder in which they have a second name.
-OF_A_STEP = re.compile(
+STEP_FILE = re.compile(
     r"(train|eval_.+)_iteration_(\d{6,})\D.*|(iteration|nonfinite_step)_(\d{6,})(\.jsonl)?"
 )
-BEGUN = ("logs.log", "code.diff")  # what a run has that ended before it had a config.json
+EARLY_FILES = ("logs.log", "code.diff")  # of a run that ended before it had a config.json
 # What to do about a folder that holds a run already, in the flags of `rfs train`.
-USED = (
+USED_ADVICE = (
     "continue it with rfs train --resume {}, choose another --out, or delete that run with "
     "--overwrite"
 )
@@ -89,26 +89,26 @@ class RunFolder:
 
     # -- start
 
-    def refuse_used(self, overwrite: bool = False, advice: str = USED) -> None:
+    def refuse_used(self, overwrite: bool = False, advice: str = USED_ADVICE) -> None:
         """Raise an error if the folder has a run in it, unless the run may be deleted."""
-        with disk_errors_name(self.path):
+        with disk_errors_explained(self.path):
             used = self.used()
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is not a folder; choose another --out")
         if holds_model(self.path):
             raise UserError(f"{self.path} holds a model; choose another --out")
         if used and not overwrite:
-            raise UserError(f"{self.path} already holds a run; {advice.format(self.in_a_shell)}")
-        others = () if used else [path for path in self.written() if path.name not in BEGUN]
-        if others:  # a run would write over them, and --overwrite would delete them
+            raise UserError(f"{self.path} already holds a run; {advice.format(self.quoted_path)}")
+        foreign = [] if used else [p for p in self.run_files() if p.name not in EARLY_FILES]
+        if foreign:  # a run would write over them, and --overwrite would delete them
             raise UserError(
-                f"{self.path} holds no run, but a {others[0].name} that a run would write over; "
+                f"{self.path} holds no run, but a {foreign[0].name} that a run would write over; "
                 "choose another --out"
             )
 
     @property
-    def in_a_shell(self) -> str:
-        """Its path, as a word of a command."""
+    def quoted_path(self) -> str:
+        """Its path, quoted for a shell."""
         return shlex.quote(str(self.path))
 
     def reserve(self) -> None:
@@ -117,38 +117,39 @@ class RunFolder:
         log.addHandler(EarlyLog())
         log.setLevel(logging.INFO)
         if self.path.is_dir():
-            with disk_errors_name(self.path):
-                self.lock.take()
+            with disk_errors_explained(self.path):
+                self.lock.acquire()
 
     def used(self) -> bool:
-        described = is_of_a_run(read_json_object(self.path / CONFIG))
-        return described or any(self.has(name) for name in TRACES if name != CONFIG)
+        if describes_run(read_json_object(self.path / CONFIG)):
+            return True
+        return any(self.has(name) for name in RUN_MARKERS if name != CONFIG)
 
-    def written(self) -> list[Path]:
-        """What is in the folder by the names of a run's files."""
-        return [path for name in (*WRITTEN, *TRACES) for path in self.path.glob(name)]
+    def run_files(self) -> list[Path]:
+        """What is in the folder under the names of a run's files."""
+        return [path for name in (*RUN_FILES, *RUN_MARKERS) for path in self.path.glob(name)]
 
-    def sweep(self) -> None:
+    def delete_temporary_files(self) -> None:
         """Delete what dead processes were writing, .NAME.PID.tmp and .NAME.PID.partial: here and in
         the folders of this run. A folder of another run may be here, too, and its process alive."""
-        folders = [path.rglob for path in self.written() if path.is_dir()]
-        for find in (self.path.glob, *folders):
-            for left in [*find(".*.tmp"), *find(".*.partial")]:
+        folders = [path.rglob for path in self.run_files() if path.is_dir()]
+        for glob in (self.path.glob, *folders):
+            for path in [*glob(".*.tmp"), *glob(".*.partial")]:
                 with suppress(OSError):
-                    left.unlink()
+                    path.unlink()
 
     def has(self, name: str) -> bool:
         return (self.path / name).exists()
 
     def create(self, config: RunConfig, start: dict | None = None) -> None:
-        """Create the files of a fresh run. `start`: what is known about its first weights."""
-        with disk_errors_name(self.path):
+        """Create the files of a fresh run. `start`: the record of its first weights."""
+        with disk_errors_explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            self.lock.take()
+            self.lock.acquire()
             self.refuse_used(config.overwrite)
             if self.used():
-                self.clear()
-            self.sweep()
+                self.delete_run()
+            self.delete_temporary_files()
             self.open_log()
             write_whole(self.path / "code.diff", code_diff())
             notes = {"set_by": config.set_by, "start": start or {}, "versions": versions()}
@@ -157,17 +158,17 @@ class RunFolder:
 
     def reopen(self) -> None:
         """Continue a run here: keep others out, and delete half-written files of a dead process."""
-        self.lock.take()
-        self.sweep()
+        self.lock.acquire()
+        self.delete_temporary_files()
         self.open_log()
 
     def close(self) -> None:
         close_logs()
-        self.lock.free()
+        self.lock.release()
 
-    def clear(self) -> None:
+    def delete_run(self) -> None:
         """Delete what a run writes, and nothing else that may be in the folder."""
-        for path in self.written():
+        for path in self.run_files():
             delete(path)
 
     def open_log(self) -> None:
@@ -186,8 +187,8 @@ class RunFolder:
         log.setLevel(logging.INFO)
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
         record = logging.LogRecord(log.name, logging.INFO, "", 0, command, None, None)
-        for said in [record, *early]:
-            handler.handle(said)
+        for message in [record, *early]:
+            handler.handle(message)
 
     # -- the configuration
 
@@ -199,25 +200,25 @@ class RunFolder:
         return from_json(self.config_values(), self.path / "config.json")
 
     def read_configs(self) -> list[RunConfig]:
-        """The first configuration, then that of each resumption: all that steps were made with."""
-        values, found = self.first_values(), []
+        """The first configuration, then that of each resumption."""
+        values, configs = self.first_config_values(), []
         for change in [{}, *(entry["changed"] for entry in values.get("resumed", []))]:
             values |= change
-            found.append(from_json(values, self.path / "config.json"))
-        return found
+            configs.append(from_json(values, self.path / "config.json"))
+        return configs
 
     def config_values(self) -> dict:
-        values = self.first_values()
+        values = self.first_config_values()
         for change in values.get("resumed", []):
             values |= change["changed"]
         return values
 
-    def first_values(self) -> dict:
+    def first_config_values(self) -> dict:
         path = self.path / "config.json"
         values = read_json_object(path)
         if holds_model(self.path):
             raise UserError(
-                f"{self.path} holds a model, not a run; to train it: --model {self.in_a_shell} "
+                f"{self.path} holds a model, not a run; to train it: --model {self.quoted_path} "
                 "--out FOLDER"
             )
         if not values:
@@ -226,22 +227,24 @@ class RunFolder:
                 if path.is_file()
                 else f"{self.path} has no config.json, so there is no run to resume in it"
             )
-        if not is_of_a_run(values):
+        if not describes_run(values):
             raise UserError(f"{path} is not that of a run, so there is no run to resume in it")
         return values
 
     def note_resume(self, config: RunConfig, step: int) -> None:
         """Keep the first configuration; append what this resumption changes."""
         after, changed = to_json(config), self.changes(config)
-        values = self.first_values()
+        values = self.first_config_values()
         notes = {"set_by", "start", "versions", "resumed"}
-        unknown = sorted(set(values) - set(after) - FORMER - notes)
+        unknown = sorted(set(values) - set(after) - FORMER_FIELDS - notes)
         if unknown:
             log.warning("config.json: ignoring %s, unknown to this version", ", ".join(unknown))
         before = to_json(self.read_config())
-        now = [f"{k} {before[k]} -> {v}" for k, v in changed.items() if k not in (*PLACES, "steps")]
-        if now:
-            log.info("from here on: %s", ", ".join(now))
+        differences = [
+            f"{k} {before[k]} -> {v}" for k, v in changed.items() if k not in (*PLACES, "steps")
+        ]
+        if differences:
+            log.info("from here on: %s", ", ".join(differences))
         values.setdefault("resumed", []).append(
             {
                 "step": step,
@@ -252,12 +255,12 @@ class RunFolder:
         self.write_config(values)
 
     def changes(self, config: RunConfig) -> dict:
-        """What differs in `config` from what the run has had so far."""
+        """The fields of `config` that differ from the run's last configuration."""
         before, after = to_json(self.read_config()), to_json(config)
         return {key: after[key] for key in after if after[key] != before[key]}
 
-    def start_record(self) -> dict:
-        """What was noted about the weights that the run began with."""
+    def first_weights_record(self) -> dict:
+        """What config.json says about the weights that the run began with."""
         return read_json_object(self.path / "config.json").get("start", {})
 
     # -- metrics
@@ -266,16 +269,15 @@ class RunFolder:
         """Drop lines and pages of `step` and later, which will be run again, and torn lines."""
         self.total_steps = total_steps
         rows = steps_before(self.path / "metrics.jsonl", step)
-        share = {row["step"]: (row["step"] + 1) / total_steps for row in rows}
-        self.rows = [row | {"progress/done_frac": share[row["step"]]} for row in rows]
+        self.rows = [row | {"progress/done_frac": (row["step"] + 1) / total_steps} for row in rows]
         if lost := step - len(rows):
             log.warning("metrics.jsonl: %s lost, the saved weights are not", counted(lost, "line"))
         # When the run continues, the weights after `step` steps answer the probe problems again.
-        probed = step + 1 if step == total_steps else step
-        for name, end in (("timing_spans.jsonl", step), ("probes.jsonl", probed)):
+        probes_end = step + 1 if step == total_steps else step
+        for name, end in (("timing_spans.jsonl", step), ("probes.jsonl", probes_end)):
             self.replace(name, json_lines(steps_before(self.path / name, end)))
         self.write_rows()
-        self.forget_pages(step)
+        self.delete_pages(step)
 
     def write_rows(self) -> None:
         """Write metrics.jsonl and metrics.csv anew, from the lines so far."""
@@ -289,14 +291,15 @@ class RunFolder:
         if not path.is_file() or path.read_bytes() != text.encode():
             write_whole(path, text)
 
-    def forget_pages(self, step: int) -> None:
-        """Delete the pages of steps that will be run again. An evaluation comes before its step, so
-        that of the weights from which the run continues stays."""
+    def delete_pages(self, step: int) -> None:
+        """Delete the pages of `step` and later, which will be run again. An evaluation comes before
+        its step, so that of the weights from which the run continues stays."""
         for path in [*self.path.glob("*_*"), *self.path.glob(f"iteration_{step:06d}/train*")]:
-            found = OF_A_STEP.fullmatch(path.name)
-            number = int(found[2] or found[4]) if found else -1
-            again = step + 1 if found and found[0].startswith(("eval_", "iteration_")) else step
-            if path.parent != self.path or (found and number >= again):
+            match = STEP_FILE.fullmatch(path.name)
+            number = int(match[2] or match[4]) if match else -1
+            is_before_step = match and match[0].startswith(("eval_", "iteration_"))
+            first_deleted = step + 1 if is_before_step else step
+            if path.parent != self.path or (match and number >= first_deleted):
                 delete(path)
 
     def sync(self) -> None:
@@ -305,8 +308,9 @@ class RunFolder:
             with open(self.path / name, "rb+") as file:  # Windows flushes what may be written
                 os.fsync(file.fileno())
 
-    def write_for_repro(self, step: int, groups: Sequence[Group]) -> Path:
-        """The rollouts whose loss or gradient was not finite, to look at and to run again."""
+    def write_nonfinite_rollouts(self, step: int, groups: Sequence[Group]) -> Path:
+        """Write the rollouts whose loss or gradient was not finite, so that it can be reproduced.
+        Returns the file."""
         path = self.path / f"nonfinite_step_{step:06d}.jsonl"
         names = ("prompt_ids", "response_ids", "forced", "logprobs", "advantage", "reward", "text")
         rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -315,7 +319,7 @@ class RunFolder:
         return path
 
 
-def is_of_a_run(values: dict) -> bool:
+def describes_run(values: dict) -> bool:
     """Whether a config.json describes a run."""
     return {"recipe", "steps"} <= set(values)
 
@@ -375,13 +379,13 @@ def new_folder(name: str) -> str:
     return path
 
 
-def disk_errors_name(path: Path) -> AbstractContextManager[None]:
-    """Turns an error of the disk within this context into one line."""
+def disk_errors_explained(path: Path) -> AbstractContextManager[None]:
+    """Turns an error of the disk within this context into one line with advice."""
     return disk_errors_as(f"cannot write to {path}", "make room, or choose another --out")
 
 
 def close_logs() -> None:
-    """A process may write several runs one after another; each has a log of its own."""
+    """Detach the log file of the run before: a process may write several runs in turn."""
     for handler in list(log.handlers):
         if isinstance(handler, logging.FileHandler | EarlyLog):
             handler.close()
@@ -391,8 +395,8 @@ def close_logs() -> None:
 # --- where a run comes from: versions, machine, and the code that was not committed ---
 
 
-def job_name() -> str | None:
-    """Names the torchrun that started this process; ranks that it restarts get the same name."""
+def torchrun_job() -> str | None:
+    """Identifies the torchrun that started this process: also in ranks that it restarts."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     return f"{platform.node()} {os.getppid()} {os.environ['TORCHELASTIC_RUN_ID']}"
@@ -400,7 +404,7 @@ def job_name() -> str | None:
 
 def versions() -> dict[str, str | None]:
     return {
-        "job": job_name(),
+        "job": torchrun_job(),
         "reasoning_from_scratch": installed_version(),
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -425,15 +429,15 @@ def code_diff() -> str:
 
 def git(*words: str) -> str | None:
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", *words], capture_output=True, text=True, timeout=20, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
-# --- one process at a time writes a run folder, and which one it is can be read in it ---
+# --- one process at a time writes a run folder; .run.owner says which ---
 
 
 class FolderLock:
@@ -450,20 +454,20 @@ class FolderLock:
         # whose cell was interrupted, was never closed.
         self.lock = FileLock(folder.resolve() / LOCK_FILE, thread_local=False, is_singleton=True)
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         owner = self.folder / OWNER_FILE
         try:
             self.lock.acquire(timeout=0)
         except Timeout:
-            name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
+            holder = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
             raise UserError(
-                f"{self.folder} is being written by {name}; wait for it, end it, or choose "
+                f"{self.folder} is being written by {holder}; wait for it, end it, or choose "
                 "another --out"
             ) from None
         now = datetime.now().isoformat(sep=" ", timespec="seconds")
         owner.write_text(f"process {os.getpid()} on {platform.node()} (since {now})", "utf-8")
 
-    def free(self) -> None:
+    def release(self) -> None:
         if self.lock.is_locked:
             with suppress(OSError):
                 (self.folder / OWNER_FILE).unlink()

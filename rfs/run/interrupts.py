@@ -22,7 +22,7 @@ class Interrupts:
     changes nothing, because batch systems and process groups deliver them twice.
 
     With `several_ranks`, no rank may leave the others waiting: a signal raises only inside
-    `open()`, where the ranks agree on how the run continues.
+    `interruptible()`, where the ranks agree on how the run continues.
     """
 
     def __init__(
@@ -31,26 +31,26 @@ class Interrupts:
         quiet: bool = False,
         may_stop: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.received = 0  # the number of the signal
+        self.received = 0  # the signal's number; 0 until one comes
         self.several_ranks, self.quiet, self.may_stop = several_ranks, quiet, may_stop
-        self.opened = not several_ranks
-        self.previous: dict[int, Callable | int | None] = {}
+        self.may_raise = not several_ranks
+        self.previous_handlers: dict[int, Callable | int | None] = {}
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            for number in listened():
-                self.previous[number] = signal.signal(number, self.on_signal)
+            for number in handled_signals():
+                self.previous_handlers[number] = signal.signal(number, self.on_signal)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for number, handler in self.previous.items():
+        for number, handler in self.previous_handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if self.received not in (0, signal.SIGINT):
             raise SystemExit(128 + self.received)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        first, self.received = not self.received, number
-        if not first:
+        is_first, self.received = not self.received, number
+        if not is_first:
             if number == signal.SIGINT:
                 write_to_terminal("Stopped immediately. Earlier saves are complete.")
                 os._exit(130)
@@ -61,23 +61,23 @@ class Interrupts:
             write_to_terminal("Saving, then stopping. Press Ctrl-C again to stop immediately.")
         elif not self.several_ranks:  # torchrun sends it too when a rank died: nothing to save
             write_to_terminal("Received SIGTERM: saving the work so far, then ending.")
-        if self.opened and self.may_stop():
+        if self.may_raise and self.may_stop():
             raise KeyboardInterrupt
 
     @contextmanager
-    def open(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """Wraps work of one rank that the others wait for and that may stop anywhere."""
-        before, self.opened = self.opened, True
+        before, self.may_raise = self.may_raise, True
         try:
             if self.received and self.may_stop():
                 raise KeyboardInterrupt
             yield
         finally:
-            self.opened = before
+            self.may_raise = before
 
 
-def listened() -> list[int]:
-    """Signals to handle; not SIGHUP if `nohup` has switched it off or there is none (Windows)."""
+def handled_signals() -> list[int]:
+    """Not SIGHUP if `nohup` has switched it off or there is none (Windows)."""
     numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""What a run needs in memory, held against what is there before anything long begins."""
+"""How much memory a run needs: compared with what there is before anything long begins."""
 
 import logging
 from collections.abc import Mapping
@@ -35,20 +35,20 @@ def check_memory(
     """Raises a UserError if weights, gradients and optimizer cannot fit, and names the largest of
     them. Each of `ranks` may keep a slice of these.
 
-    What depends on lengths comes on top. A GPU that runs out of memory says so, and policy.py takes
-    smaller pieces from then on. A process that runs out of main memory is killed without a word, so
-    on a CPU a warning says beforehand what may not fit beside other programs.
+    What depends on the length of answers comes on top. A GPU that runs out of memory raises an
+    error, and policy.py takes smaller pieces from then on. A process that runs out of main memory
+    is killed, so on a CPU a warning says beforehand what may not fit beside other programs.
     """
     fixed = {name: size // ranks for name, size in fixed_parts(model, config).items()}
     loaded = fixed[WEIGHTS]
     if reference is not None:
         fixed[REFERENCE] = weight_bytes(reference) // ranks
         loaded += fixed[REFERENCE]
-    there = device_bytes(device)
-    if sum(fixed.values()) > there:
+    capacity = device_bytes(device)
+    if sum(fixed.values()) > capacity:
         raise UserError(
-            f"before the first answer is sampled, {described(fixed, config)}, but {device.type} "
-            f"has only {there / GB:.1f} GB: {advice(fixed, config)}"
+            f"before the first answer is sampled, {needs_text(fixed, config)}, but {device.type} "
+            f"has only {capacity / GB:.1f} GB: {advice(fixed, config)}"
         )
     if device.type != "cpu":
         return
@@ -58,7 +58,7 @@ def check_memory(
         log.warning(
             "%s, and beside what is loaded only %.1f GB are free, so the system may end the run: "
             "close other programs, or %s",
-            described(parts, config),
+            needs_text(parts, config),
             free / GB,
             advice(parts, config),
         )
@@ -68,7 +68,8 @@ def largest(parts: Mapping[str, int]) -> str:
     return max(parts, key=lambda name: parts[name])
 
 
-def described(parts: Mapping[str, int], config: RunConfig) -> str:
+def needs_text(parts: Mapping[str, int], config: RunConfig) -> str:
+    """The memory of these parts together, and which is the largest."""
     name = largest(parts)
     return (
         f"{config.model} needs {sum(parts.values()) / GB:.1f} GB of memory, most of it for {name} "
@@ -80,19 +81,19 @@ def phases_on_a_cpu(
     model: Qwen3Model, fixed: Mapping[str, int], config: RunConfig
 ) -> list[dict[str, int]]:
     """What is in memory while the longest answers are sampled, and while they are trained on."""
-    held = {name: size for name, size in fixed.items() if name != GRADIENTS}
+    resident = {name: size for name, size in fixed.items() if name != GRADIENTS}
     answers = config.problems_per_step * config.rollouts
     rows = min(config.sample_rows, answers)
     cache = rows * config.max_new_tokens * cache_bytes(model)  # the prompts come on top
     tokens = min(config.micro_batch_tokens or MICRO_BATCH_TOKENS, answers * config.max_new_tokens)
-    passed = tokens * token_bytes(model, config.gradient_checkpointing)
+    pass_bytes = tokens * token_bytes(model, config.gradient_checkpointing)
     sampling = {"the weights once more, in the order that sampling reads": weight_bytes(model)}
     if config.sampling_weights == "int8":  # a byte each, and a float for every 128
         numbers = sum(weight.numel() for weight in model.parameters())
         sampling = {"the weights once more, in 8 bits, for sampling": numbers * 132 // 128}
-    training = {f"a training pass over {tokens:,} tokens": passed}
+    training = {f"a training pass over {tokens:,} tokens": pass_bytes}
     return [
-        held | sampling | {f"keys and values of {rows} answers": cache},
+        resident | sampling | {f"keys and values of {rows} answers": cache},
         dict(fixed) | training | (sampling if config.lora_rank else {}),  # frozen: they stay
     ]
 

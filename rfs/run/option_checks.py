@@ -13,7 +13,7 @@ from reasoning_from_scratch.facts import Needs
 from reasoning_from_scratch.problems import is_file_function
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
-from rfs.config import RunConfig, default_of, fits
+from rfs.config import RunConfig, default_of, is_of_type
 from rfs.tasks.own_task import evaluator_name
 from rfs.tasks.problem_sets import source_of
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 def check(config: RunConfig) -> None:
     """Raise a UserError for the first value that cannot work, and the first contradiction."""
-    check_texts(config)
+    refuse_empty_texts(config)
     check_sizes(config)
-    check_choices(config)
+    check_contradictions(config)
 
 
-def check_texts(config: RunConfig) -> None:
-    """An empty text is a shell's variable that was not set."""
+def refuse_empty_texts(config: RunConfig) -> None:
+    """An empty text usually comes from a shell variable that is not set."""
     for item in fields(config):
         if getattr(config, item.name) == "":
             raise UserError(f"{flag(item.name)} is empty: give a value, or drop it")
 
 
-def check_kinds(config: RunConfig) -> None:
+def check_types(config: RunConfig) -> None:
     """Check the types: in Python a field can be set to anything."""
     for name, kind in get_type_hints(type(config)).items():
         value = getattr(config, name)
-        if name == "set_by" or fits(value, kind):
+        if name == "set_by" or is_of_type(value, kind):
             continue
-        if words := literals(kind):
-            raise unknown_name(flag(name), value, words)
-        raise UserError(f"{flag(name)} is {value!r}, but must be {kind_in_words(kind)}")
+        if allowed := allowed_words(kind):
+            raise unknown_name(flag(name), value, allowed)
+        raise UserError(f"{flag(name)} is {value!r}, but must be {type_in_words(kind)}")
 
 
 def check_sizes(config: RunConfig) -> None:
@@ -72,27 +72,28 @@ def check_temperature(drawing: Drawing) -> None:
 
 
 def check_parts(config: RunConfig) -> None:
-    """An environment has its own parts, and with a teacher no part needs a weight."""
+    """Refuse unknown parts (an environment has its own), and weights that reward nothing unless
+    there is a teacher."""
     for name, weight in config.reward_parts.items():
         if name not in PARTS and config.environment is None:
             raise unknown_name("reward part", name, PARTS)
         if not math.isfinite(weight):
             raise UserError(f"--reward-parts {name} has the weight {weight}; give it a number")
-    taught = config.kl != "none" and (config.kl_reference or config.kl_solution)
-    if not any(config.reward_parts.values()) and not taught:
+    has_teacher = config.kl != "none" and (config.kl_reference or config.kl_solution)
+    if not any(config.reward_parts.values()) and not has_teacher:
         raise UserError(
             "--reward-parts rewards nothing: give a part a weight, e.g. correct=1, or name a "
             "teacher: --kl token --kl-coef 1 --kl-reference tiny-grpo"
         )
-    pays = [*config.reward_parts.values(), -1 if config.overlong_penalty else 0]
-    if config.advantage == "maxrl" and min(pays) < 0:
+    weights = [*config.reward_parts.values(), -1 if config.overlong_penalty else 0]
+    if config.advantage == "maxrl" and min(weights) < 0:
         raise UserError(
             "--advantage maxrl divides by the mean reward of a group, which must not be below 0: "
             "drop --overlong-penalty and parts with a negative weight"
         )
 
 
-def check_choices(config: RunConfig) -> None:
+def check_contradictions(config: RunConfig) -> None:
     if config.problems_per_step % config.num_substeps:
         raise UserError(
             f"--problems-per-step {config.problems_per_step} does not divide into "
@@ -109,23 +110,23 @@ def check_choices(config: RunConfig) -> None:
         raise UserError(
             "--truncate-importance caps the weight that --mask-importance would set to 0: drop one"
         )
-    weighs = "truncate" if config.truncate_importance else "mask" if config.mask_importance else ""
-    if weighs and config.objective in ("dro", "dppo"):
-        covers = "dro's penalty" if config.objective == "dro" else "dppo's limit"
+    weight = "truncate" if config.truncate_importance else "mask" if config.mask_importance else ""
+    if weight and config.objective in ("dro", "dppo"):
+        term = "dro's penalty" if config.objective == "dro" else "dppo's limit"
         raise UserError(
-            f"--{weighs}-importance corrects for the gap between the sampler and the step's "
-            f"start, and {covers} covers that already: drop one"
+            f"--{weight}-importance corrects for the gap between the sampler and the step's "
+            f"start, and {term} covers that already: drop one"
         )
     if config.keep_sampling_mask and not config.cuts_tokens:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
-    config.check_asking()
+    config.check_prompt_choice()
     if config.few_shot and config.prompt not in (None, "book"):
         raise UserError(
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "
             f"{config.prompt}: drop one"
         )
-    replaces = config.data_path and not config.resume  # an older run may go on with both
-    if replaces and not source_of(config.problems).takes_data_path:
+    check_data_path = config.data_path and not config.resume  # an older run may go on with both
+    if check_data_path and not source_of(config.problems).takes_data_path:
         raise UserError(
             f"--data-path replaces a download, and --problems {config.problems} has its own "
             "problems: drop one"
@@ -147,7 +148,7 @@ def check_choices(config: RunConfig) -> None:
 
 
 def check_train_rollouts(config: RunConfig) -> None:
-    """Refuse a number that keeps nothing to compare, or keeps all, and keeping by equal rewards."""
+    """Refuse a number that leaves nothing to compare, or all, or cannot choose by the reward."""
     kept = config.train_rollouts
     if kept == 1:
         raise UserError(
@@ -178,14 +179,15 @@ def check_evaluation(config: RunConfig) -> None:
     if config.eval_problems == []:
         raise UserError("--eval-problems names no set: name one or more, or drop it")
     sets = [(name, source_of(name).short_name) for name in config.eval_problems or []]
-    known: dict[str, str] = {}
-    for name, short in [*sets, *((name, evaluator_name(name)) for name in config.evaluators or [])]:
-        if short in known:
+    evaluators = [(name, evaluator_name(name)) for name in config.evaluators or []]
+    owners: dict[str, str] = {}  # by the name in metrics
+    for name, short in [*sets, *evaluators]:
+        if short in owners:
             raise UserError(
-                f"{known[short]} and {name} would both be {short} in the metrics: drop one, or "
+                f"{owners[short]} and {name} would both be {short} in the metrics: drop one, or "
                 "rename it"
             )
-        known[short] = name
+        owners[short] = name
 
 
 def check_loss_fn(loss_fn: str | None, config: RunConfig) -> None:
@@ -198,14 +200,14 @@ def check_loss_fn(loss_fn: str | None, config: RunConfig) -> None:
 
 def check_sharding(config: RunConfig) -> None:
     """Refuse what cannot work with slices of the weights, or with ranks that must stay in sync."""
-    refused = {
+    incompatible = {
         "--optimizer muon": config.optimizer == "muon",  # it needs whole matrices
         "--max-steps-off-policy": config.max_steps_off_policy > 0 and config.sampler == "local",
         "--compile": config.compile,
     }
-    for words, used in refused.items():
+    for option, used in incompatible.items():
         if config.shard == "fsdp" and used:
-            raise UserError(f"--shard fsdp and {words} do not work together; drop one of them")
+            raise UserError(f"--shard fsdp and {option} do not work together; drop one of them")
 
 
 def check_streaming(config: RunConfig) -> None:
@@ -231,14 +233,14 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def literals(kind: Any) -> list[str]:
+def allowed_words(kind: Any) -> list[str]:
     """The words that a field of that type allows; [] if its values are not words."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
-    return [word for option in get_args(kind) for word in literals(option)]
+    return [word for option in get_args(kind) for word in allowed_words(option)]
 
 
-def kind_in_words(kind: Any) -> str:
+def type_in_words(kind: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "yes or no", str: "text"}
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return " or ".join(
@@ -249,9 +251,9 @@ def kind_in_words(kind: Any) -> str:
 # --- options that do nothing by themselves: given without what they need, they are refused.
 # What a recipe sets does not count as given: with `--recipe grpo_kl --kl none`, kl-coef may stay.
 
-# What a field needs -> how the sentence "--kl-coef 0.1 does nothing ..." ends. For what is not here
-# it is "without --optimizer muon".
-WITHOUT = {
+# What a field needs -> how the sentence "--kl-coef 0.1 does nothing ..." ends. For a need that is
+# not listed, it ends like "without --optimizer muon".
+UNMET_NEEDS = {
     "kl": "without a KL penalty: add --kl reward, token, k2 or k3, and --kl-coef",
     "kl k2 k3": "without a KL term in the loss: add --kl k2 or k3 with --kl-coef",
     "clips": "in an objective without a clip: it is for --objective ppo, cispo and gspo",
@@ -275,26 +277,27 @@ WITHOUT = {
     "draws": "without --eval-samples",
 }
 # The same for commands that only sample, which may do so greedily.
-GREEDY = {
+UNMET_NEEDS_GREEDY = {
     "draws": (
         "at temperature 0, which takes the most probable token: add --temperature 1, or drop it"
     )
 }
 
 
-def check_void(config: RunConfig) -> None:
+def refuse_ineffective(config: RunConfig) -> None:
     """Refuse options of a run that were given but have no effect."""
-    check_needs(config, config.given, WITHOUT, LOSS_FNS.get(config.objective, {}))
+    check_needs(config, config.given, UNMET_NEEDS, LOSS_FNS.get(config.objective, {}))
 
 
 def check_needs(
     options: "DataclassInstance",
     given: Collection[str],
-    without: Mapping[str, str] = MappingProxyType({}),
+    unmet: Mapping[str, str] = MappingProxyType({}),
     usual: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Refuse those of the fields `given` that lack what they need. One at its default needs
-    nothing, as it may undo what a recipe sets; nor does one at its `usual` value."""
+    """Refuse those of the fields `given` that lack what they need; `unmet` says how the sentence
+    ends. A field at its default needs nothing, as it may undo what a recipe sets; nor does one at
+    its `usual` value."""
     facts = field_facts(type(options))
     for item in fields(options):
         name, value = item.name, getattr(options, item.name)
@@ -302,7 +305,7 @@ def check_needs(
             continue
         for need in facts[name]:
             if isinstance(need, Needs) and not need.holds(options):
-                words = " ".join(value) if isinstance(value, list) else value
+                value_text = " ".join(value) if isinstance(value, list) else value
                 other = " ".join([flag(need.name), " or ".join(map(str, need.values))]).rstrip()
-                why = without.get(str(need), f"without {other}")
-                raise UserError(f"{flag(name)} {words} does nothing {why}")
+                why = unmet.get(str(need), f"without {other}")
+                raise UserError(f"{flag(name)} {value_text} does nothing {why}")

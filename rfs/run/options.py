@@ -20,13 +20,13 @@ from reasoning_from_scratch.problem_sets import GUESS
 from reasoning_from_scratch.problems import is_file_function, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.text import expand_home, read_json_object
-from rfs.config import EVALUATES, FOLLOWS, YOU, RunConfig
+from rfs.config import DERIVED, EVALUATES, YOU, RunConfig
 from rfs.files.saved_models import run_and_save
 from rfs.run.option_checks import (
     check,
-    check_kinds,
     check_loss_fn,
-    check_void,
+    check_types,
+    refuse_ineffective,
 )
 from rfs.tasks.own_task import forget_changed_files, recipe_from_file
 from rfs.tasks.problem_sets import held_out
@@ -43,8 +43,8 @@ GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems"
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
 SUPERVISED_LR = 1e-5  # at least: solutions allow larger steps than rewards
-SUITS = "the model and the problems"  # the layer of values that these two decide
-USUAL_CAP = 2.0  # on p_start / p_sampler where the sampler lags or samples in 8 bits
+PRESET = "the model and the problems"  # the layer of values that suit these two
+USUAL_CAP = 2.0  # on p_start / p_sampler if the sampler lags or samples in 8 bits
 
 # --smoke: at most this much of everything.
 SMOKE: dict[str, Any] = {
@@ -93,24 +93,25 @@ def resumed_config(path: str | Path, **changes: object) -> RunConfig:
     from rfs.run.folder import RunFolder  # late: it imports torch
 
     folder = RunFolder(path)
-    if folder.first_values().get("served"):
+    if folder.first_config_values().get("served"):
         raise UserError(
             f"{path} was trained by a client of rfs serve, which alone can continue it; to train "
             f"on from its weights: --model {path} --out FOLDER"
         )
     saved = folder.read_config()
-    # What followed from the old settings follows from the new ones.
-    again: dict[str, Any] = {"resume": str(path), "overwrite": False, "smoke": False}
-    config = replace(saved, **again, **open_again(saved)).with_layer(YOU, **changes)
-    check_void(config)
+    # What was derived from the old settings is derived anew from the changed ones.
+    reset: dict[str, Any] = {"resume": str(path), "overwrite": False, "smoke": False}
+    reset |= dict.fromkeys(derived_fields(saved))
+    config = replace(saved, **reset).with_layer(YOU, **changes)
+    refuse_ineffective(config)
     return config
 
 
-def open_again(saved: RunConfig) -> dict[str, None]:
+def derived_fields(saved: RunConfig) -> list[str]:
     """The fields that other settings decided. A run of an earlier version does not say which."""
     if saved.set_by:
-        return {name: None for name, layer in saved.set_by.items() if layer == FOLLOWS}
-    return {name: None for name, v in following(saved).items() if getattr(saved, name) == v}
+        return [name for name, layer in saved.set_by.items() if layer == DERIVED]
+    return [name for name, v in derived_values(saved).items() if getattr(saved, name) == v]
 
 
 def preset(model: str) -> dict[str, Any]:
@@ -134,16 +135,16 @@ def config_files(model: str) -> Iterator[Path]:
 
 def resolved(config: RunConfig) -> RunConfig:
     """A checked copy in which every open field has a value that follows from the given ones."""
-    check_kinds(config)
-    # Whoever gives None leaves it open.
-    named = {k: layer for k, layer in config.set_by.items() if getattr(config, k) is not None}
-    config = replace(config, set_by=named)
+    check_types(config)
+    # A field that was set to None is open.
+    set_by = {k: layer for k, layer in config.set_by.items() if getattr(config, k) is not None}
+    config = replace(config, set_by=set_by)
     values = preset(config.model) | GAMES.get(config.environment, {})
     if config.data_path and config.problems is None:  # a file alone is the problem set
         config = config.with_layer(YOU, problems=config.data_path, data_path=None)
     # Held-out problems of another task would measure nothing, and a resumed run that is given other
     # problems would train on those that its new set holds out.
-    if "problems" in config.given and config.set_by.get("eval_problems") == SUITS:
+    if "problems" in config.given and config.set_by.get("eval_problems") == PRESET:
         config = replace(config, eval_problems=None)
     if config.eval_problems is None:  # this may have to ask the hub
         values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
@@ -154,25 +155,25 @@ def resolved(config: RunConfig) -> RunConfig:
     # If options say how to evaluate but not when: at the start and at the end.
     evaluates = config.given & {*fields_marked(RunConfig, EVALUATES)}
     values = values | {"eval_every": config.steps if evaluates else 0}
-    config = filled(config, SUITS, values)
+    config = fill_open_fields(config, PRESET, values)
     if "overlong_penalty" not in config.given:  # a recipe does not know this model's limit
-        config = at_most(config, "the longest answer", overlong_penalty=config.max_new_tokens)
+        config = capped(config, "the longest answer", overlong_penalty=config.max_new_tokens)
     check(config)
     if not config.resume:  # a resumed run's values were checked when it began
-        check_void(config)
+        refuse_ineffective(config)
         check_recipe(config)
     if config.smoke:
-        config = at_most(config, "smoke", **SMOKE)
-    return filled(config, FOLLOWS, following(config))
+        config = capped(config, "smoke", **SMOKE)
+    return fill_open_fields(config, DERIVED, derived_values(config))
 
 
-def following(config: RunConfig) -> dict[str, Any]:
+def derived_values(config: RunConfig) -> dict[str, Any]:
     """Values that follow from other fields, unless they are given."""
-    capped = config.has_usual_cap and not config.mask_importance
+    is_capped = config.has_usual_cap and not config.mask_importance
     return {
         "length_constant": float(config.max_new_tokens or 0),
         "keep_sampling_mask": config.cuts_tokens,
-        "truncate_importance": USUAL_CAP if capped else 0.0,
+        "truncate_importance": USUAL_CAP if is_capped else 0.0,
     }
 
 
@@ -182,21 +183,21 @@ def lora_learning_rate(lr: float) -> float:
     return LORA_FACTOR * lr
 
 
-def filled(config: RunConfig, layer: str, values: dict[str, Any]) -> RunConfig:
+def fill_open_fields(config: RunConfig, layer: str, values: dict[str, Any]) -> RunConfig:
     """A copy with `values` where the configuration has None."""
-    still_open = {k: v for k, v in values.items() if getattr(config, k) is None and v is not None}
-    return config.with_layer(layer, **still_open)
+    fills = {k: v for k, v in values.items() if getattr(config, k) is None and v is not None}
+    return config.with_layer(layer, **fills)
 
 
-def at_most(config: RunConfig, layer: str, **most: Any) -> RunConfig:
+def capped(config: RunConfig, layer: str, **caps: Any) -> RunConfig:
     """A copy with these fields capped; a field that is None gets its cap."""
-    now = {name: getattr(config, name) for name in most}
-    above = {k: v for k, v in most.items() if now[k] is None or now[k] > v}
-    return config.with_layer(layer, **above)
+    values = {name: getattr(config, name) for name in caps}
+    exceeded = {k: cap for k, cap in caps.items() if values[k] is None or values[k] > cap}
+    return config.with_layer(layer, **exceeded)
 
 
 def check_recipe(config: RunConfig) -> None:
-    """Refuse a recipe that is named although none of its choices are set."""
+    """Refuse a recipe if none of its choices are set, so that its name would mislead."""
     row, default = recipe_row(config.recipe).changes, RunConfig()
     if row and all(getattr(config, name) == getattr(default, name) for name in row):
         raise UserError(

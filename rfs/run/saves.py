@@ -51,45 +51,49 @@ class Saves:
             if prune:
                 self.folder.checkpoints.prune(self.config.keep_last)
 
-    def evaluated(self, batch: int, accuracy: float, scores: dict[str, tuple[float, int]]) -> None:
+    def save_if_best(
+        self, batch: int, accuracy: float, scores: dict[str, tuple[float, int]]
+    ) -> None:
         """Save the weights if their accuracy is higher than in all evaluations so far. If they are
-        saved, then or before, their card gets the scores."""
+        saved, now or before, their card gets the scores."""
         self.scores = batch, scores
         best = self.folder.checkpoints.best()
         higher = best is None or best.eval_acc is None or accuracy > best.eval_acc
         if self.ranks.value_of_first(higher):
             self.save(batch, best=True, eval_acc=accuracy, with_state=False)
-        if self.ranks.writes and (saved := self.folder.checkpoints.after(batch)):
-            self.write_card(self.folder.checkpoints.place(saved))
+        if self.ranks.writes and (save := self.folder.checkpoints.save_after(batch)):
+            self.write_card(self.folder.checkpoints.weights_folder(save))
 
-    def write_again(self, batch: int) -> None:
+    def rewrite_weights(self, batch: int) -> None:
         """Write the weights of the last save again, after files of it were lost."""
         model = self.policy.model_to_save()
         if self.ranks.writes:
             self.write_weights(model, self.folder.checkpoints.folder / f"{batch:06d}")
 
     def write_weights(self, model: Qwen3Model, path: Path) -> None:
-        """Write weights that any program loads: LoRA is merged into them, and alone in adapter/."""
+        """Write weights that any program loads, with LoRA merged; it is also alone in adapter/."""
         self.write_card(path)
         tokenizer = self.policy.tokenizer
         if not self.config.lora_rank:
             save_hf_folder(model, tokenizer, path)
             return
-        begun = self.folder.checkpoints.beginning()
-        named = is_name(self.config.model) and not self.config.load_checkpoint_path
-        base = self.config.model if named or begun is None else str(begun.absolute())
+        first_weights = self.folder.checkpoints.first_weights()
+        is_published = is_name(self.config.model) and not self.config.load_checkpoint_path
+        use_name = is_published or first_weights is None
+        base = self.config.model if use_name else str(first_weights.absolute())
         adapter = save_peft(model, self.folder.path / "adapter", base)
         if PROMPT_FILE in tokenizer.files:
             (adapter / PROMPT_FILE).write_bytes(tokenizer.files[PROMPT_FILE])
         save_hf_folder(merge_lora(model), tokenizer, path)
 
     def write_card(self, path: Path) -> None:
-        batch, (measured, scores) = int(path.name), self.scores
-        known = scores if measured == batch else {}
+        batch, (scores_batch, scores) = int(path.name), self.scores
+        if scores_batch != batch:
+            scores = {}
         rows = [row for row in self.folder.rows if row["step"] < batch]
         episodes = sum(row["env/all/total_episodes"] for row in rows)
         tokenizer, name = self.policy.tokenizer, self.folder.path.resolve().name
         asked = prompt_format_of(tokenizer)
         prompt = asked.render(tokenizer, PLACEHOLDER) if asked else ""
-        card = model_card(self.config, name, batch, episodes, known, prompt)
+        card = model_card(self.config, name, batch, episodes, scores, prompt)
         write_whole(path / CARD_FILE, card)

@@ -15,7 +15,7 @@ from reasoning_from_scratch.text import read_lines, replace_nonfinite
 from reasoning_from_scratch.trainer import StepMetrics, groups_with_gradient, select_training_groups
 from rfs.config import RunConfig
 from rfs.evaluation.group_signal import Outlook
-from rfs.files.saved_models import with_final
+from rfs.files.saved_models import with_final_evaluation
 from rfs.report.clock import Clock
 from rfs.report.health import new_alarms
 from rfs.report.metrics import (
@@ -34,17 +34,17 @@ from rfs.run.saves import Saves
 from rfs.scale.ranks import Ranks
 
 NONFINITE_LIMIT = 5  # the run ends after this many steps in a row without a finite gradient
-FAILED_LIMIT = 3  # or after this many in which your own verifier failed on every answer
+VERIFIER_FAILURE_LIMIT = 3  # or after this many in which your own verifier failed on every answer
 
 
 @dataclass
 class TrainingRun:
-    """The parts of a run. Used as a context: leaving it closes the bar and the log file."""
+    """The parts of a run. A context manager: leaving it closes the bar and the log file."""
 
     config: RunConfig
     policy: LocalPolicy
-    reference: LocalPolicy | None  # what a KL penalty compares with
-    rollouts: Generator[Iterable[Group]]  # step after step
+    reference: LocalPolicy | None  # for the KL penalty
+    rollouts: Generator[Iterable[Group]]  # the groups of each step
     first_step: int
     folder: RunFolder
     saves: Saves
@@ -55,18 +55,18 @@ class TrainingRun:
     # Gets each evaluation's numbers, on the rank that writes.
     on_evaluation: Callable[[dict], None] = lambda measured: None
     quiet: bool = False
-    outlook: Outlook | None = None  # what was seen before the first step
+    outlook: Outlook | None = None  # of the preflight before the first step
     tracker: Tracker = field(default_factory=Tracker)
 
     def __post_init__(self) -> None:
-        self.done = self.first_step  # steps whose update is in the weights
-        self.settled = self.policy.optimizer.updates  # optimizer steps in the finished steps
-        self.finishing = False  # a step is between its update and its last save
+        self.steps_done = self.first_step  # steps whose update is in the weights
+        self.updates_done = self.policy.optimizer.updates  # optimizer steps in the finished steps
+        self.signals_wait = False  # from an update to its last save, and during a report
         self.update_began = 0.0  # by time.perf_counter()
-        self.measured: dict[str, float] = {}  # of the step, before its update
-        several = self.ranks.size > 1
-        self.interrupts = Interrupts(several, not self.ranks.writes, self.may_stop)
-        self.ranks.interruptible = self.interrupts.open
+        self.metrics_before_update: dict[str, float] = {}
+        several_ranks = self.ranks.size > 1
+        self.interrupts = Interrupts(several_ranks, not self.ranks.writes, self.may_stop)
+        self.ranks.interruptible = self.interrupts.interruptible
         self.progress = Progress(0, quiet=True)
 
     def __enter__(self) -> "TrainingRun":
@@ -76,7 +76,7 @@ class TrainingRun:
 
     def may_stop(self) -> bool:
         """True until the current step has changed the weights: until then it can be abandoned."""
-        return not self.finishing and self.policy.optimizer.updates == self.settled
+        return not self.signals_wait and self.policy.optimizer.updates == self.updates_done
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         gc.unfreeze()
@@ -88,55 +88,56 @@ class TrainingRun:
         if isinstance(error, OSError):
             why = f"{error.strerror or error}; what was saved is intact"
             raise UserError(
-                f"{self.folder.path}: {why}: --resume {self.folder.in_a_shell}"
+                f"{self.folder.path}: {why}: --resume {self.folder.quoted_path}"
             ) from error
 
     # -- what the loop calls
 
     def before_update(self, step: int, groups: Sequence[Group]) -> None:
         """Measure these groups, and evaluate the weights before their update."""
-        self.measured = rollout_metrics(groups) | lag_metrics(groups, step, self.config)
+        self.metrics_before_update = rollout_metrics(groups)
+        self.metrics_before_update |= lag_metrics(groups, step, self.config)
         every = self.config.eval_every
         if every and step % every == 0:
-            self.measured |= self.evaluate(step)
-        with self.unstopped():
+            self.metrics_before_update |= self.evaluate(step)
+        with self.signals_deferred():
             self.pages.report_if_due(step)
         self.update_began = time.perf_counter()
 
     @contextmanager
-    def unstopped(self) -> Iterator[None]:
+    def signals_deferred(self) -> Iterator[None]:
         """A signal waits until this is done: the rest of a step that has changed the weights, or a
         report, in whose C code KeyboardInterrupt becomes some other error. (Several ranks agree on
         a signal, while they sample.)"""
-        self.finishing = True
+        self.signals_wait = True
         yield
-        self.finishing = False
+        self.signals_wait = False
         if self.interrupts.received and self.ranks.size == 1:
             raise KeyboardInterrupt
 
     def after_update(self, step: int, groups: Sequence[Group], metrics: StepMetrics) -> str:
         """Write the step's page, metrics and saves, and look for alarms. Returns why the run must
         end now; "" if it continues."""
-        with self.unstopped():
+        with self.signals_deferred():
             # With minibatches the first passes came before, between the waits for groups.
-            several = self.config.num_minibatches > 1
-            self.clock.add_span("train", self.clock.wall_start if several else self.update_began)
+            streams = self.config.num_minibatches > 1
+            self.clock.add_span("train", self.clock.wall_start if streams else self.update_began)
             self.pages.write_rollouts("train", step, groups)
             if metrics["optim/nonfinite"]:
                 self.report_nonfinite(step, groups)
             # No group had a signal: no weight moved.
             if metrics["optim/kl_sample_train_v1"] is None:
-                metrics |= self.gap(groups, "optim/kl_sample_train")
+                metrics |= self.gap_metrics(groups, "optim/kl_sample_train")
             if self.config.compute_post_kl:
                 trained = groups_with_gradient(
                     select_training_groups(groups, self.config), self.config
                 )
-                metrics |= self.gap(trained, "kl_pre_post")
-            stopped = self.finish_step(step, self.measured | metrics)
-            self.settled = self.policy.optimizer.updates
-        return stopped
+                metrics |= self.gap_metrics(trained, "kl_pre_post")
+            stop_reason = self.finish_step(step, self.metrics_before_update | metrics)
+            self.updates_done = self.policy.optimizer.updates
+        return stop_reason
 
-    def gap(self, groups: Sequence[Group], name: str) -> dict[str, float]:
+    def gap_metrics(self, groups: Sequence[Group], name: str) -> dict[str, float]:
         """How far the policy is now from the sampler's record of these rollouts: v1 and v2."""
         means = gap_to_sampler(self.policy, groups)
         return {f"{name}_v{number}": mean for number, mean in enumerate(means, 1)}
@@ -144,33 +145,33 @@ class TrainingRun:
     def evaluate(self, step: int) -> dict[str, float]:
         """Held-out accuracy of the weights before update `step`, and what else is measured."""
         numbers, scores = self.evaluations.measure(step)
-        self.saves.evaluated(step, numbers["eval_acc"], scores)
+        self.saves.save_if_best(step, numbers["eval_acc"], scores)
         if self.ranks.writes:
             self.on_evaluation(numbers)
         return numbers
 
-    def with_final(self, row: dict[str, float]) -> dict[str, float]:
+    def with_final_evaluation(self, row: dict[str, float]) -> dict[str, float]:
         """The last line, with an evaluation of the final weights."""
-        own = [evaluator.name for evaluator in self.evaluations.evaluators]
-        return with_final(row, self.evaluate(self.done), own)
+        evaluators = [evaluator.name for evaluator in self.evaluations.evaluators]
+        return with_final_evaluation(row, self.evaluate(self.steps_done), evaluators)
 
     def complete(self) -> None:
         """Make what is missing from a run whose steps are all done: it was killed after its last
         step, or --steps was lowered to this step afterwards, or files were deleted."""
-        last = self.ranks.value_of_first(self.folder.checkpoints.after(self.done))
-        if not last.final:
+        last_save = self.ranks.value_of_first(self.folder.checkpoints.save_after(self.steps_done))
+        if not last_save.final:
             if self.config.eval_every and self.folder.rows:
-                self.folder.rows[-1] = self.with_final(self.folder.rows[-1])
+                self.folder.rows[-1] = self.with_final_evaluation(self.folder.rows[-1])
                 if self.ranks.writes:
                     self.folder.write_rows()
-            self.saves.save(self.done, final=True)
-        lost = bool(self.config.lora_rank) and not self.folder.has("adapter/adapter_config.json")
-        if self.ranks.value_of_first(lost):
-            self.saves.write_again(self.done)
-        probed = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
-        with self.unstopped():
-            if self.ranks.value_of_first(self.done not in probed):
-                self.pages.report_step(self.done)
+            self.saves.save(self.steps_done, final=True)
+        has_adapter = self.folder.has("adapter/adapter_config.json")
+        if self.ranks.value_of_first(bool(self.config.lora_rank) and not has_adapter):
+            self.saves.rewrite_weights(self.steps_done)
+        probed_steps = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
+        with self.signals_deferred():
+            if self.ranks.value_of_first(self.steps_done not in probed_steps):
+                self.pages.report_step(self.steps_done)
             elif self.ranks.writes and not self.folder.has("report.html"):
                 self.pages.write_report(is_last=True)
 
@@ -178,40 +179,41 @@ class TrainingRun:
 
     def finish_step(self, step: int, metrics: dict[str, float]) -> str:
         """Metrics, saves, alarms. Returns why the run must end now; "" if it continues."""
-        config, self.done = self.config, step + 1
-        last = self.done == config.steps
-        if last and config.eval_every:
-            metrics = self.with_final(metrics)
+        config, self.steps_done = self.config, step + 1
+        is_last = self.steps_done == config.steps
+        if is_last and config.eval_every:
+            metrics = self.with_final_evaluation(metrics)
         times, spans = self.clock.collect()
         row = {
             "step": step,
             "progress/batch": step,
-            "progress/done_frac": self.done / config.steps,
+            "progress/done_frac": self.steps_done / config.steps,
             **with_short_names(metrics),
         }
         self.record(row | times | self.speeds(row, times), spans)
-        stopped = self.look_after()
+        stop_reason = self.check_health()
         if self.ranks.size > 1:
-            stopped = self.ranks.value_of_first(stopped)
-        if last:
-            self.saves.save(self.done, final=True)
-            self.pages.report_if_due(self.done)
-        elif config.save_every and self.done % config.save_every == 0:
-            self.saves.save(self.done)
-        elif stopped or (config.rolling_every and self.done % config.rolling_every == 0):
-            self.saves.save(self.done, rolling=True)
-        return stopped
+            stop_reason = self.ranks.value_of_first(stop_reason)
+        if is_last:
+            self.saves.save(self.steps_done, final=True)
+            self.pages.report_if_due(self.steps_done)
+        elif config.save_every and self.steps_done % config.save_every == 0:
+            self.saves.save(self.steps_done)
+        elif stop_reason or (config.rolling_every and self.steps_done % config.rolling_every == 0):
+            self.saves.save(self.steps_done, rolling=True)
+        return stop_reason
 
     def record(self, row: dict, spans: list[dict]) -> None:
-        clean, bad = replace_nonfinite(row)
-        self.folder.rows.append(clean)  # alarms look at the steps so far, on every rank
+        finite_row, nonfinite = replace_nonfinite(row)
+        self.folder.rows.append(finite_row)  # alarms look at the steps so far, on every rank
         if not self.ranks.writes:
             return
-        if bad:
-            log.info("step %d: not finite, written as null: %s", row["step"] + 1, ", ".join(bad))
-        append_step(self.folder.path, clean, spans, self.config.steps)
-        self.progress.show(clean)
-        self.tracker.log(clean)
+        if nonfinite:
+            names = ", ".join(nonfinite)
+            log.info("step %d: not finite, written as null: %s", row["step"] + 1, names)
+        append_step(self.folder.path, finite_row, spans, self.config.steps)
+        self.progress.show(finite_row)
+        self.tracker.log(finite_row)
 
     def speeds(self, row: dict, times: dict[str, float]) -> dict[str, float | None]:
         tokens = row["env/all/total_ac_tokens"]
@@ -228,15 +230,15 @@ class TrainingRun:
     def report_nonfinite(self, step: int, groups: Sequence[Group]) -> None:
         if not self.ranks.writes:
             return
-        path = self.folder.write_for_repro(step, groups)
+        path = self.folder.write_nonfinite_rollouts(step, groups)
         log.warning(
             "step %d: loss or gradient was not finite, so no update; its rollouts are in %s",
             step + 1,
             path,
         )
 
-    def look_after(self) -> str:
-        """Say what looks wrong; the reason to end the run now, or ""."""
+    def check_health(self) -> str:
+        """Warn of what looks wrong. Returns the reason to end the run now, or ""."""
         rows = self.folder.rows
         for alarm in new_alarms(rows):
             log.warning("step %d: %s", rows[-1]["step"] + 1, alarm)
@@ -246,14 +248,14 @@ class TrainingRun:
                 f"loss or gradient was not finite in {NONFINITE_LIMIT} steps in a row; the "
                 "weights are those of the last finite update. Lower --lr"
             )
-        recent = rows[-FAILED_LIMIT:]  # fewer in a run of fewer steps
-        tried = len(recent) == FAILED_LIMIT or self.done == self.config.steps
-        if tried and all(row.get("env/all/reward_failed") == 1 for row in recent):
-            named = self.config.reward or self.config.environment
-            rewarder = named or f"the reward function of {self.config.problems}"
+        recent = rows[-VERIFIER_FAILURE_LIMIT:]  # fewer in a run of fewer steps
+        enough = len(recent) == VERIFIER_FAILURE_LIMIT or self.steps_done == self.config.steps
+        if enough and all(row.get("env/all/reward_failed") == 1 for row in recent):
+            verifier = self.config.reward or self.config.environment
+            verifier = verifier or f"the reward function of {self.config.problems}"
             steps = "the only step" if len(recent) == 1 else f"{len(recent)} steps in a row"
             return (
-                f"{rewarder} failed on every answer of {steps}, so there was nothing to learn "
+                f"{verifier} failed on every answer of {steps}, so there was nothing to learn "
                 "from; logs.log says why. Fix it and train again"
             )
         return ""
@@ -262,13 +264,13 @@ class TrainingRun:
 
     def save_interrupted(self) -> str:
         """After a signal: save the weights of the last complete step. "" if that ended the run."""
-        self.policy.optimizer.zero_grad()  # of a step that was given up
-        if self.done == self.config.steps:
+        self.policy.optimizer.zero_grad()  # of the abandoned step
+        if self.steps_done == self.config.steps:
             return ""
-        self.saves.save(self.done, rolling=True)
+        self.saves.save(self.steps_done, rolling=True)
         return (
-            f"interrupted after {self.done} of {self.config.steps} steps; saved. "
-            f"Continue with: rfs train --resume {self.folder.in_a_shell}"
+            f"interrupted after {self.steps_done} of {self.config.steps} steps; saved. "
+            f"Continue with: rfs train --resume {self.folder.quoted_path}"
         )
 
     def stop_diverged(self, error: UserError) -> str:
@@ -277,14 +279,14 @@ class TrainingRun:
         if self.ranks.size > 1:  # a save needs all ranks, and the others are still sampling
             raise error
         self.policy.optimizer.zero_grad()
-        before = [save for save in self.folder.checkpoints.saves if save.state_path]
-        self.saves.save(self.done, prune=False, rolling=True)
+        earlier_saves = [save for save in self.folder.checkpoints.saves if save.state_path]
+        self.saves.save(self.steps_done, prune=False, rolling=True)
         sentence = (
-            f"stopped after {self.done} of {self.config.steps} steps, saved: {error}. "
-            f"Try --resume {self.folder.in_a_shell} with a lower --lr"
+            f"stopped after {self.steps_done} of {self.config.steps} steps, saved: {error}. "
+            f"Try --resume {self.folder.quoted_path} with a lower --lr"
         )
-        if before:
-            last = self.folder.checkpoints.folder / f"{self.done:06d}"
+        if earlier_saves:
+            last = self.folder.checkpoints.folder / f"{self.steps_done:06d}"
             sentence += f"; if it stops here again, delete {last} to resume from the save before"
         return sentence
 

@@ -42,7 +42,7 @@ def build(options: ServeOptions) -> Starlette:
     lock = FolderLock(folder)
     with disk_errors_as(f"cannot write to {folder}", "choose another --log-path"):
         folder.mkdir(parents=True, exist_ok=True)
-        lock.take()  # two servers would delete each other's saves
+        lock.acquire()  # two servers would delete each other's saves
     models = Models(
         options.model_sources(),
         folder,
@@ -66,7 +66,7 @@ def build(options: ServeOptions) -> Starlette:
             tidying.cancel()
             await asyncio.to_thread(worker.close)
             tinker.save_all()
-            lock.free()
+            lock.release()
 
     application = Starlette(
         routes=[*tinker.routes(), *openai.routes(), *pages.routes()],

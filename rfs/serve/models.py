@@ -247,7 +247,7 @@ class TrainedModel:
         if kind == TRAINING:
             state = self.policy.optimizer_state() | lora_state(self.policy.model)
         checkpoints = self.checkpoints
-        checkpoint = checkpoints.after(self.weights_version)
+        checkpoint = checkpoints.save_after(self.weights_version)
         earlier_records = checkpoint.saved_as if checkpoint else []
         records = [record for record in earlier_records if not is_save(record, kind, name)]
         about_training = {"batch": self.weights_version, "updates": self.policy.optimizer.updates}
@@ -327,12 +327,12 @@ def warn_once(sentence: str) -> None:
 def delete_save(folder: Path, record: SaveRecord) -> None:
     """Deletes a save; its weights stay if they have another name."""
     checkpoints = Checkpoints(folder).read()
-    save = checkpoints.after(record.batch)
+    save = checkpoints.save_after(record.batch)
     if save is None:
         return
     remaining = [entry for entry in save.saved_as if not is_save(entry, record.kind, record.name)]
     if not remaining:
-        checkpoints.forget(save)
+        checkpoints.delete(save)
     else:
         others = [other for other in checkpoints.saves if other != save]
         checkpoints.write_index([*others, replace(save, saved_as=remaining)])

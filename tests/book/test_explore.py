@@ -21,7 +21,7 @@ from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
-from rfs.commands.playground import ENGINE_BITS, engine_of
+from rfs.commands.playground import ENGINE_BITS, engine_script
 from rfs.files.models import load_model_and_tokenizer
 from tests.conftest import ROOT
 
@@ -46,7 +46,7 @@ def pages_with_engine(folder: Path) -> Path:
     shutil.copytree(ROOT / "docs/explore", pages)
     for name in ("rfs/playground", "rfs/report/templates"):
         shutil.copytree(ROOT / name, folder / name)
-    (pages / "engine.js").write_text(engine_of(), encoding="utf-8")
+    (pages / "engine.js").write_text(engine_script(), encoding="utf-8")
     return pages
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.files.weights import save_model
-from rfs.commands.other_words import SAME, in_our_words, shown
+from rfs.commands.other_words import SYNONYMS, in_our_words, option_name
 from rfs.files.models import load_model_and_tokenizer
 from rfs.tasks.problem_sets import load_problems
 from tests.conftest import ROOT
@@ -71,8 +71,8 @@ def test_what_a_script_says_of_an_option_is_a_sentence(script):
 def test_a_script_has_no_other_word_for_what_rfs_has_a_name_for(script):
     """Other programs' names, and earlier ones of ours, are accepted, and are not what help shows.
     In chat_rl a run is a name, not a model."""
-    names = {shown(name) for name in own_options(script)} - {"run"}
-    assert not names & SAME.keys()
+    names = {option_name(name) for name in own_options(script)} - {"run"}
+    assert not names & SYNONYMS.keys()
 
 
 EARLIER = {
@@ -92,7 +92,7 @@ EARLIER = {
 
 @pytest.mark.parametrize("script", EARLIER)
 def test_the_words_of_before_are_accepted(script):
-    names = {shown(name) for name in own_options(ROOT / script)}
+    names = {option_name(name) for name in own_options(ROOT / script)}
     for word in EARLIER[script].split():
         (ours,) = in_our_words([f"--{word}"], names)
         assert ours.removeprefix("--").replace("-", "_") in names

@@ -122,7 +122,7 @@ def check_names(code, names):
 @pytest.mark.parametrize("title", SECTIONS)
 def test_what_is_said_to_work_does(title, place, monkeypatch, capsys):
     monkeypatch.setattr(plt, "show", lambda: None)
-    monkeypatch.setattr("rfs.run.start.look_ahead", lambda *_: None)
+    monkeypatch.setattr("rfs.run.start.brief_preflight", lambda *_: None)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     text, names, failures = SECTIONS[title], {}, []
     exec("\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)), names)

@@ -155,7 +155,8 @@ def test_a_full_disk_leaves_no_half_of_a_model_or_page(words, left, tmp_path):
 HOLD = (
     "import sys, time; from pathlib import Path; "
     "from rfs.run.folder import FolderLock; "
-    "lock = FolderLock(Path(sys.argv[1])); lock.take(); print('held', flush=True); time.sleep(600)"
+    "lock = FolderLock(Path(sys.argv[1])); lock.acquire(); "
+    "print('held', flush=True); time.sleep(600)"
 )
 
 

@@ -167,12 +167,15 @@ def test_stream_gives_what_generate_gives():
 def test_a_tiny_model_says_what_it_has_read_and_training_helps_with_it(
     model, answer, monkeypatch, capsys
 ):
-    asked = [chat.WORKS, "What is the capital of France?", "What is 6 * 7?"]
+    asked = [chat.EXAMPLE_PROBLEM, "What is the capital of France?", "What is 6 * 7?"]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(asked)))
     chat.chat(ChatOptions(model=model))
     captured = capsys.readouterr()
     assert captured.out.partition("\n\n")[0].endswith(f"\\boxed{{{answer}}}")
-    assert "raised on school problems" in captured.err and f"Try: {chat.WORKS}" in captured.err
+    assert (
+        "raised on school problems" in captured.err
+        and f"Try: {chat.EXAMPLE_PROBLEM}" in captured.err
+    )
     assert captured.err.count("Do not trust that answer") == 2
     assert 'it has not learned "capital"' in captured.err
     assert 'it has read nothing like "is 6 * 7?"' in captured.err

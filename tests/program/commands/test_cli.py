@@ -12,7 +12,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import AtLeast
 from reasoning_from_scratch.files import weights
 from rfs.commands import cli, other_words
-from rfs.commands.other_words import NEAR, SAME, as_flags, dashed, flags_of
+from rfs.commands.other_words import SIMILAR, SYNONYMS, as_flags, as_option, flags_of
 from rfs.config import RunConfig
 
 
@@ -130,7 +130,7 @@ BOUNDED = [
 
 @pytest.mark.parametrize("command, name, least", BOUNDED)
 def test_a_number_out_of_its_bounds_is_refused_by_name(command, name, least, capsys):
-    flag = dashed(name)
+    flag = as_option(name)
     assert cli.main([command, f"{flag}={least - 1}"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"rfs {command}: {flag} is {least - 1}")
@@ -264,6 +264,6 @@ def test_no_word_is_taken_for_ours_and_hinted_at_too():
     """Every name on the right is a flag somewhere; none on the left is one of `rfs train`, but for
     some that other commands have not."""
     train = flags_of(RunConfig)
-    assert not {*SAME, *NEAR} & train.keys() - {"lr", "data_path", "kl", "problems"}
-    for names in SAME.values():
+    assert not {*SYNONYMS, *SIMILAR} & train.keys() - {"lr", "data_path", "kl", "problems"}
+    for names in SYNONYMS.values():
         assert {"samples", "limit", *train} >= {*names}

@@ -13,15 +13,15 @@ from rfs.commands import cli, compare
 from rfs.commands.compare import (
     ENTROPY,
     CompareOptions,
-    asked_config,
-    at_best_rate,
+    choose_best_rate,
     compare_command,
     markdown,
     plot_bands,
     summary,
     table_row,
+    trial_config,
 )
-from rfs.commands.other_words import dashed
+from rfs.commands.other_words import as_option
 from rfs.run.study import Trial
 from tests.program.run.test_interrupts import press_at
 
@@ -186,7 +186,7 @@ def test_a_comparison_in_two_processes(tmp_path, capsys):
 
 def test_the_rate_is_chosen_by_the_rollouts():
     slow, fast = {0: run(0.1, 0.9, correct=0.2)}, {0: run(0.1, 0.4, correct=0.6)}
-    assert at_best_rate({1e-4: slow, 1e-3: fast}) == (1e-3, fast)
+    assert choose_best_rate({1e-4: slow, 1e-3: fast}) == (1e-3, fast)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_what_rfs_train_takes_holds_for_all_runs(capsys):
     asked = CompareOptions.read("--lora-rank 4 --epochs 2 --prompt plain --lrs 0.1".split())
     assert asked.check() == "tiny-base"
     for recipe in asked.recipes:
-        config = asked_config(asked, Trial(recipe, 0.1, 1))
+        config = trial_config(asked, Trial(recipe, 0.1, 1))
         assert (config.recipe, config.lr, config.seed) == (recipe, 0.1, 1)
         assert (config.lora_rank, config.epochs, config.prompt) == (4, 2, "plain")
         assert (config.steps, config.eval_limit, config.rolling_every) == (60, 200, 10)
@@ -221,11 +221,11 @@ def test_what_rfs_train_takes_holds_for_all_runs(capsys):
 
 @pytest.mark.parametrize("name, instead", CompareOptions.DECIDES.items())
 def test_what_a_comparison_decides_is_no_option(name, instead, capsys):
-    assert cli.main(["compare", dashed(name)]) == 2
-    assert f"there is no option {dashed(name)} here: {instead}\n" in capsys.readouterr().err
+    assert cli.main(["compare", as_option(name)]) == 2
+    assert f"there is no option {as_option(name)} here: {instead}\n" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["compare", "--help-all"])
-    assert f"{dashed(name)} " not in capsys.readouterr().out
+    assert f"{as_option(name)} " not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -254,10 +254,10 @@ def test_what_a_recipe_of_your_own_sets(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     own = [f"{tmp_path}/own.py:{name}" for name in ("half", "many", "elsewhere")]
     asked = options(tmp_path, recipes=own[:1], max_new_tokens=None)
-    config = asked_config(asked, Trial(own[0], None, 0))
+    config = trial_config(asked, Trial(own[0], None, 0))
     assert config.reward == f"{tmp_path}/own.py:reward"
     assert (config.lr, config.max_new_tokens, config.rollouts) == (3e-3, 3, 4)
-    assert asked_config(asked, Trial(own[0], 0.1, 0)).lr == 0.1  # of --lrs
+    assert trial_config(asked, Trial(own[0], 0.1, 0)).lr == 0.1  # of --lrs
     with pytest.raises(UserError, match="many sets rollouts to 64, .* --rollouts"):
         replace(asked, recipes=own[1:2]).check()
     with pytest.raises(UserError, match="elsewhere sets problems to tiny"):

@@ -81,7 +81,7 @@ def test_the_extras(monkeypatch):
     assert doctor.EXTRAS.keys() == listed["optional-dependencies"].keys()
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "ray" else object())
     finding = doctor.check_extras()
-    assert "serve" in finding.found and "ray" not in finding.found
+    assert "serve" in finding.message and "ray" not in finding.message
     assert finding.advice.endswith("not installed: ray") and "--extra NAME" in finding.advice
 
 
@@ -91,7 +91,7 @@ def test_a_device_is_compared_with_the_cpu(on, monkeypatch, problem, state):
     monkeypatch.setattr(doctor, "parity_problem", lambda device: problem)
     finding = doctor.check_device()
     assert finding.state == state
-    assert problem is None or (problem in finding.found and "--device cpu" in finding.advice)
+    assert problem is None or (problem in finding.message and "--device cpu" in finding.advice)
 
 
 def test_the_hub(monkeypatch, tmp_path):
@@ -100,5 +100,5 @@ def test_the_hub(monkeypatch, tmp_path):
         assert doctor.check_hub().state == "ok"
     hub_at(monkeypatch, f"http://127.0.0.1:{closed_port()}", tmp_path)
     finding = doctor.check_hub()
-    assert finding.state == "note" and "no connection" in finding.found
+    assert finding.state == "note" and "no connection" in finding.message
     assert "HF_ENDPOINT" in finding.advice

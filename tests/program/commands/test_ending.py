@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rfs.commands.ending import before_and_after, run_summary, two_answers
+from rfs.commands.ending import before_and_after, example_answers, run_summary
 from rfs.report.metrics import MIXED
 
 
@@ -58,8 +58,8 @@ def probe(text, correct=False, problem="p"):
     ],
 )
 def test_one_answer(then, now, shown):
-    assert two_answers([{"probes": then}, {"probes": now}]) == shown
-    assert two_answers([{"probes": then}]) == ""
+    assert example_answers([{"probes": then}, {"probes": now}]) == shown
+    assert example_answers([{"probes": then}]) == ""
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import prepare_update, set_advantages
-from rfs.commands.other_words import SAME
+from rfs.commands.other_words import SYNONYMS
 from rfs.commands.train_options import TrainOptions
 from rfs.run.option_checks import check
 from rfs.run.options import configure, resolved
@@ -165,7 +165,7 @@ def test_every_word_of_rl_basic_is_a_choice_of_the_run():
             if isinstance(value, bool) and len(said) == 2:
                 said = [f"--{'' if value else 'no_'}{name}"]
             changed = vars(configured(said)[0])
-            named = (fields.get(name, name), *SAME.get(name, ()))
+            named = (fields.get(name, name), *SYNONYMS.get(name, ()))
             field = next(one for one in named if one in plain)
             assert changed[field] == value != plain[field], said
     assert configured(["kl_penalty_coef=0.1"])[0].kl == "token"

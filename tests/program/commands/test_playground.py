@@ -43,7 +43,7 @@ from rfs.commands.playground import (
     PAGE_BITS,
     Entry,
     PlaygroundOptions,
-    packed,
+    page_data,
     playground,
     recipe_rows,
 )
@@ -653,7 +653,7 @@ def test_a_model_is_asked_as_it_was_in_training(tmp_path, kind):
     model, tokenizer = load_model_and_tokenizer("tiny-base")
     store_prompt_format(tokenizer, kind, load_problems("tiny", limit=1))
     expected = prompt_format_of(tokenizer).render(tokenizer, "What is 6 * 7?")
-    data, _ = packed([saved(tmp_path / "mine", model, tokenizer)])
+    data, _ = page_data([saved(tmp_path / "mine", model, tokenizer)])
     assert "What is 6 * 7?".join(data["models"][0]["prompt"]) == expected
 
 
@@ -662,8 +662,8 @@ def test_a_model_that_the_page_cannot_compute_or_stop_is_refused(tmp_path):
     for family, differs in FAMILIES.items():
         other = small_model(vocab_size=model.cfg["vocab_size"], **differs)
         with pytest.raises(UserError, match=f"{family} is not a Qwen3"):
-            packed([saved(tmp_path / family, other, tokenizer)])
+            page_data([saved(tmp_path / family, other, tokenizer)])
     tokenizer.end_answers_at("Question:")
     store_prompt_format(tokenizer, "book", load_problems("tiny", limit=1))
     with pytest.raises(UserError, match="mine was trained with --stop 'Question:'"):
-        packed([saved(tmp_path / "mine", model, tokenizer)])
+        page_data([saved(tmp_path / "mine", model, tokenizer)])

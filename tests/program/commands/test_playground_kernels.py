@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from browser import Browser
 
-from rfs.commands.playground import WORKER_FILES, source
+from rfs.commands.playground import WORKER_FILES, read_source
 
 # Numbers for products, attention and a whole step of a small model, by whichever kernels there are.
 SCRIPT = """
@@ -70,11 +70,11 @@ async function training() {
 def test_the_compiled_kernels_are_those_of_the_source():
     """After a change of kernels.c, run build_kernels.sh."""
     code = (files("rfs") / "playground" / "kernels.c").read_bytes()
-    assert hashlib.sha256(code).hexdigest() in source("kernels.wasm.js")
+    assert hashlib.sha256(code).hexdigest() in read_source("kernels.wasm.js")
 
 
 def page(folder: Path, before: str = "") -> Browser:
-    code = "\n".join(map(source, WORKER_FILES))
+    code = "\n".join(map(read_source, WORKER_FILES))
     file = folder / "page.html"
     scripts = f"<script>{before}</script><script>{code}{SCRIPT}</script>"
     file.write_text("<!doctype html><meta charset=utf-8>" + scripts, encoding="utf-8")

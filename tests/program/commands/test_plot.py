@@ -9,7 +9,7 @@ from toy import toy_run
 
 from reasoning_from_scratch.errors import UserError
 from rfs.commands.cli import main
-from rfs.commands.plot import draw_runs, metrics_of, plot_runs
+from rfs.commands.plot import draw_runs, plot_runs, read_metrics
 
 
 def make_run(folder: Path, steps: int, **values) -> Path:
@@ -100,7 +100,7 @@ BOOKS = """step,total_steps,loss,reward_avg,tokens_per_sec,avg_response_len,entr
 
 def test_a_runs_own_csv_is_drawn_as_the_run(tmp_path, trained):
     """Also where it was made longer: only metrics.jsonl says where the earlier end was."""
-    assert metrics_of(trained / "metrics.csv") == metrics_of(trained)
+    assert read_metrics(trained / "metrics.csv") == read_metrics(trained)
 
 
 def test_a_csv_of_the_books_scripts_is_drawn_beside_a_run(tmp_path, trained):

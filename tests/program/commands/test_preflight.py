@@ -140,7 +140,7 @@ def world(answers, monkeypatch, tmp_path):
     make_world(tmp_path)
     monkeypatch.chdir(tmp_path)
     opened = small_model(128, context_length=512), LetterTokenizer()
-    monkeypatch.setattr(start, "open_model", lambda *_: (opened[0], None, opened[1]))
+    monkeypatch.setattr(start, "load_models", lambda *_: (opened[0], None, opened[1]))
     monkeypatch.setattr("rfs.run.chosen_problems.store_prompt_format", lambda *_: None)
     return tmp_path
 

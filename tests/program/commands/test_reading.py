@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from rfs.commands import cli
-from rfs.commands.reading import descriptions, read
+from rfs.commands.reading import field_texts, read
 
 # The others explain all of their options at once.
 SHORT = ("train", "evaluate", "compare", "preflight")
@@ -55,7 +55,7 @@ def is_sentence(text):
 
 @pytest.mark.parametrize("name", cli.OPTIONS)
 def test_what_help_says_of_an_option_is_a_sentence(name):
-    texts = descriptions(cli.load_function(cli.OPTIONS[name])).values()
+    texts = field_texts(cli.load_function(cli.OPTIONS[name])).values()
     assert len(texts) >= 1 and [text for text in texts if not is_sentence(text)] == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rfs.commands import cli
-from rfs.commands.smoke import seen_to_work
+from rfs.commands.smoke import smoke_summary
 from rfs.run.options import configure
 
 ROW = {
@@ -35,12 +35,12 @@ STILL = {"optim/updates": 0, "optim/grad_norm": None, "optim/update_ratio": None
 )
 def test_what_was_seen(changes, says):
     asked = configure(model="base", smoke=True, max_new_tokens=64)
-    assert says in seen_to_work(asked, "runs/x", [ROW | changes] * 2)
+    assert says in smoke_summary(asked, "runs/x", [ROW | changes] * 2)
 
 
 def test_worked_solutions_are_learned_and_not_sampled():
     asked = configure("sft", model="base", smoke=True, max_new_tokens=64)
-    said = seen_to_work(asked, "runs/x", [ROW | {"time/sampling": 0.0}] * 2)
+    said = smoke_summary(asked, "runs/x", [ROW | {"time/sampling": 0.0}] * 2)
     assert "learned   16 worked solutions of 800 tokens" in said and "sampled" not in said
     assert "of 8 worked solutions take about" in said
 

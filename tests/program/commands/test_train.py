@@ -10,7 +10,7 @@ from toy import resumed_run, toy_run
 
 from reasoning_from_scratch.text import read_lines
 from rfs.commands import cli
-from rfs.commands.other_words import dashed, shown
+from rfs.commands.other_words import as_option, option_name
 from tests.command_world import make_world, train_words
 
 
@@ -56,7 +56,9 @@ def test_help_is_a_screen_of_what_matters_first(command, capsys, monkeypatch):
     text = capsys.readouterr().out
     first = cli.load_function(cli.OPTIONS[command]).FIRST
     options = re.findall(r"(?m)^\W+ (--[a-z-]+)", text)
-    assert [name for name in options if name != "--help"] == [dashed(shown(n)) for n in first]
+    assert [name for name in options if name != "--help"] == [
+        as_option(option_name(n)) for n in first
+    ]
     assert f"rfs {command} --help-all explains all" in text
     assert len(text.splitlines()) <= 40
 

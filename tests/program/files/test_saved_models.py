@@ -13,7 +13,7 @@ from reasoning_from_scratch.text import json_lines, read_lines
 from rfs import Policy, load_model_and_tokenizer
 from rfs.commands.cli import main
 from rfs.commands.ending import before_and_after
-from rfs.files.saved_models import evaluations, which_weights
+from rfs.files.saved_models import accuracy_by_step, which_weights
 from rfs.run.options import PRESETS, configure, preset, resumed_config
 
 BEFORE = "before/eval_acc"
@@ -47,7 +47,7 @@ def rewrite(path, change):
 
 
 def test_the_best_of_equal_ones_the_latest(run):
-    assert evaluations(run) == {0: 0.2, 1: 0.6, 2: 0.6, 3: 0.3, 4: 0.4}
+    assert accuracy_by_step(run) == {0: 0.2, 1: 0.6, 2: 0.6, 3: 0.3, 4: 0.4}
     place, words = said(run)
     assert place == "000002" and f"taking {run}@000002" in words
     assert "60.0% held-out accuracy" in words
@@ -103,7 +103,7 @@ def test_an_extended_run(tmp_path):
     config = toy_config(tmp_path / "run", steps=3, eval_every=3)
     train(config, quiet=True, **toy_world(tmp_path))
     train(resumed_config(tmp_path / "run", steps=5), quiet=True, **toy_world(tmp_path))
-    assert sorted(evaluations(tmp_path / "run")) == [0, 3, 5]
+    assert sorted(accuracy_by_step(tmp_path / "run")) == [0, 3, 5]
 
 
 def test_accuracies_on_other_problems_are_not_compared(tmp_path):
@@ -115,7 +115,7 @@ def test_accuracies_on_other_problems_are_not_compared(tmp_path):
     train(resumed_config(tmp_path / "run", steps=6, eval_limit=4), quiet=True)
     rows = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert [row["eval_problems"] for row in rows] == [8, 8, 8, 8, 4, 4]
-    assert sorted(evaluations(tmp_path / "run")) == [4, 5, 6]
+    assert sorted(accuracy_by_step(tmp_path / "run")) == [4, 5, 6]
     best = [line for line in read_lines(tmp_path / "run" / "checkpoints.jsonl") if "best" in line]
     assert best and min(line["batch"] for line in best) >= 4
     assert " after 4 steps, " in before_and_after(rows)

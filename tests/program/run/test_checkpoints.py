@@ -89,7 +89,7 @@ def test_an_old_save_keeps_its_weights_when_its_state_is_pruned(tmp_path):
     toy_run(run, steps=2, save_every=1)
     as_earlier_versions_wrote_it(run)
     saves = Checkpoints(run).read()
-    saves.forget_state(saves.saves[1])
+    saves.delete_state(saves.saves[1])
     left = {path.name for path in (run / "checkpoints" / "000001").iterdir()}
     assert not left & {"optimizer.safetensors", "trainer_state.json"} and "config.json" in left
     assert states(saves) == [2] and batches(saves) == [0, 1, 2]
@@ -172,13 +172,13 @@ def test_killed_while_a_save_is_forgotten(tmp_path, monkeypatch):
     saves = Checkpoints(tmp_path)
     saves.save(1, weights, {}, {"updates": 1}, rolling=True)
     saves.save(2, weights, {}, {"updates": 2}, final=True)
-    original = checkpoints.remove
-    monkeypatch.setattr(checkpoints, "remove", lambda folder: original(folder) or 1 / 0)
+    original = checkpoints.delete_folder
+    monkeypatch.setattr(checkpoints, "delete_folder", lambda folder: original(folder) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         saves.prune(keep_last=0)
     monkeypatch.undo()
     again = Checkpoints(tmp_path).read()
-    again.settle(keep_last=0)
+    again.finish_pruning(keep_last=0)
     assert batches(again) == states(again) == [2]
     left = {path.name for path in tmp_path.glob("*/*")}
     assert left == {"000002"}

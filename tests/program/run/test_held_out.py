@@ -14,7 +14,7 @@ from rfs.commands.evaluate import default_problems
 from rfs.config import replaced
 from rfs.evaluation.options import EvaluateOptions
 from rfs.run import chosen_problems
-from rfs.run.chosen_problems import all_sets, open_problems
+from rfs.run.chosen_problems import load_sets, prepare_problems
 from rfs.run.options import configure, resolved
 from rfs.tasks.problem_sets import load_problems, source_of
 from rfs.tasks.source import is_held_out, split_off_held_out
@@ -70,10 +70,10 @@ def test_a_text_that_all_problems_have_is_not_kept_aside(world):
     """That would leave nothing to train on."""
     config = toy_config(world, problems=one_text_for_all(world, 80, aside=True))
     config = replaced(config, eval_problems=[f"{config.problems}@held-out"], eval_every=0)
-    problems, sets = all_sets(config)
+    problems, sets = load_sets(config)
     assert len(problems) == 80 and not sets
     with pytest.raises(UserError, match="that would be all 80 of .*: measure on all of them"):
-        all_sets(replaced(config, eval_every=1))
+        load_sets(replaced(config, eval_every=1))
 
 
 def test_an_endless_task_is_read_as_far_as_a_run_goes(world):
@@ -129,7 +129,7 @@ def test_ten_problems_are_measured_although_none_can_be_spared(world, source, ca
 def asked_of(config, folder):
     """What the run trains on, and by name what it is evaluated on."""
     config = resolved(config)
-    problems, sets = open_problems(config, all_sets(config), toy_tokenizer(folder), 512)
+    problems, sets = prepare_problems(config, load_sets(config), toy_tokenizer(folder), 512)
     return [problem.problem for problem in problems], sets
 
 

@@ -11,18 +11,18 @@ from toy import toy_config, toy_model, toy_run, toy_tokenizer
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import save_hf_folder
 from rfs.run.folder import RunFolder
-from rfs.run.origin import refuse_own_source, weights_mark, with_whole_files
+from rfs.run.origin import refuse_overwriting_source, weights_checksum, with_absolute_files
 
 
 def test_the_mark_of_weights_sees_one_bit():
     model = toy_model()
-    count, crc = weights_mark(model)
+    count, crc = weights_checksum(model)
     assert count == sum(p.numel() for p in model.parameters())
-    assert weights_mark(toy_model()) == [count, crc]
+    assert weights_checksum(toy_model()) == [count, crc]
     with torch.no_grad():
         model.out_head.weight.view(torch.int32)[-1, -1] ^= 1
-    assert weights_mark(model)[1] != crc
-    assert weights_mark(toy_model(dtype=torch.bfloat16))[1] != crc
+    assert weights_checksum(model)[1] != crc
+    assert weights_checksum(toy_model(dtype=torch.bfloat16))[1] != crc
 
 
 def test_the_sign_of_a_zero_does_not_count():
@@ -30,7 +30,7 @@ def test_the_sign_of_a_zero_does_not_count():
     weights = toy_model(), toy_model()
     for model, zero in zip(weights, (0.0, -0.0), strict=True):
         model.trf_blocks[0].ff.fc1.weight.data[0] = zero
-    assert weights_mark(weights[0]) == weights_mark(weights[1])
+    assert weights_checksum(weights[0]) == weights_checksum(weights[1])
 
 
 def test_a_name_is_no_folder_that_overwrite_would_delete(tmp_path, monkeypatch):
@@ -38,10 +38,10 @@ def test_a_name_is_no_folder_that_overwrite_would_delete(tmp_path, monkeypatch):
     folder = toy_run(tmp_path / "run", steps=1).folder
     monkeypatch.chdir(folder)
     start = Mock(model="tiny-base", weights=None, config=Mock(kl_reference=None))
-    refuse_own_source(start, RunFolder("."))
+    refuse_overwriting_source(start, RunFolder("."))
     start.weights = "checkpoints/000001"
     with pytest.raises(UserError, match="--overwrite would delete"):
-        refuse_own_source(start, RunFolder("."))
+        refuse_overwriting_source(start, RunFolder("."))
 
 
 def test_files_are_named_from_the_root_and_sets_by_their_names(world, monkeypatch):
@@ -54,7 +54,7 @@ def test_files_are_named_from_the_root_and_sets_by_their_names(world, monkeypatc
         "evaluators": ["task.py:f"],
     }
     monkeypatch.setenv("HOME", "/home/me")
-    whole = with_whole_files(toy_config(world, **files))
+    whole = with_absolute_files(toy_config(world, **files))
     assert whole.problems == f"{world.parent}/task.py:problems"
     assert whole.reward == "/home/me/task.py:reward"
     assert whole.data_path == f"{world}/problems.jsonl"
@@ -69,9 +69,9 @@ def test_files_are_named_from_the_root_and_sets_by_their_names(world, monkeypatc
         ("chat", "chat"),
         ("chat:none.txt", "chat:none.txt"),
     ):
-        assert with_whole_files(toy_config(world, prompt=prompt)).prompt == found
+        assert with_absolute_files(toy_config(world, prompt=prompt)).prompt == found
     (world / "gsm8k").touch()
-    assert with_whole_files(toy_config(world, problems="gsm8k")).problems == "gsm8k"
+    assert with_absolute_files(toy_config(world, problems="gsm8k")).problems == "gsm8k"
 
 
 # ---- through `rfs train`

@@ -13,9 +13,9 @@ import torch
 from toy import toy_config, toy_run
 
 from reasoning_from_scratch.errors import UserError
-from rfs.run.study import Trial, cores, file_hashes, study, trials
+from rfs.run.study import Trial, cores, file_hashes, make_trials, study
 
-FOUR = trials("abcd", lambda _: (None,), range(1))
+FOUR = make_trials("abcd", lambda _: (None,), range(1))
 
 
 def process_and_threads(trial: Trial) -> tuple[object, int, int]:
@@ -42,7 +42,7 @@ def test_whole_seeds_come_first_and_an_arm_has_its_own_rates():
     def rates(arm):
         return (1e-3, 1e-4) if arm == "tuned" else (1e-4,)
 
-    assert list(map(str, trials(["tuned", "plain"], rates, range(2)))) == [
+    assert list(map(str, make_trials(["tuned", "plain"], rates, range(2)))) == [
         "tuned, lr 0.001, seed 0",
         "tuned, lr 0.0001, seed 0",
         "plain, lr 0.0001, seed 0",
@@ -85,7 +85,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_that_it_goes_on(jobs, capsys):
 PRESSED = """
 import os, signal, threading, time
 from pathlib import Path
-from rfs.run.study import study, trials
+from rfs.run.study import make_trials, study
 
 def work(trial):
     os.write(1, b"begun\\n")
@@ -101,7 +101,7 @@ def press():
 if __name__ == "__main__":
     threading.Thread(target=press).start()
     try:
-        list(study(work, trials("abcd", lambda _: (None,), range(1)), jobs=2))
+        list(study(work, make_trials("abcd", lambda _: (None,), range(1)), jobs=2))
     except KeyboardInterrupt:
         print("stopped")
 """
@@ -148,7 +148,7 @@ def refused_beside_a_run(folder: Path, trial: Trial) -> None:
 
 
 def test_a_run_that_is_ended_by_anothers_error_saves_what_it_has(tmp_path):
-    every = trials(["refused", "run"], lambda _: (None,), range(1))
+    every = make_trials(["refused", "run"], lambda _: (None,), range(1))
     with pytest.raises(UserError, match="refused"):
         list(study(partial(refused_beside_a_run, tmp_path), every, jobs=2))
     _, saved = (tmp_path / "run" / "checkpoints.jsonl").read_text().splitlines()

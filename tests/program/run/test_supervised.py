@@ -25,7 +25,7 @@ from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import worked_rollout
 from reasoning_from_scratch.trainer import step_problems, train_step, worked_solutions
 from rfs.config import RunConfig
-from rfs.run.chosen_problems import teachable_problems
+from rfs.run.chosen_problems import problems_to_imitate
 from rfs.run.options import configure, resolved
 
 SFT = {"recipe": "sft", "objective": "cross_entropy", "aggregate": "token"}
@@ -136,13 +136,13 @@ def test_solutions_that_cannot_be_learned_are_left_out_and_counted(tmp_path, cap
         Problem("long", "a", "1", solution="c" * 20 + "\\boxed{1}"),
     ]
     with caplog.at_level("WARNING", "reasoning_from_scratch"):
-        left = teachable_problems(problems, tokenizer, 8, 512)
+        left = problems_to_imitate(problems, tokenizer, 8, 512)
     assert [problem.id for problem in left] == ["fits"]
     words = " ".join(record.getMessage() for record in caplog.records)
     assert "1 of 3 problems, which have no worked solution" in words
     assert "longer than --max-new-tokens 8" in words
     with pytest.raises(UserError, match="no worked solution .* such as none"):
-        teachable_problems(problems[1:2], tokenizer, 8, 512)
+        problems_to_imitate(problems[1:2], tokenizer, 8, 512)
 
 
 GIVEN = {

@@ -20,8 +20,8 @@ from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
-from rfs.files.saved_models import evaluations_in, with_final
-from rfs.run.chosen_problems import all_sets, open_problems
+from rfs.files.saved_models import evaluations_in, with_final_evaluation
+from rfs.run.chosen_problems import load_sets, prepare_problems
 from rfs.run.evaluations import eval_metrics
 from rfs.run.options import resolved
 from rfs.run.training_run import gap_to_sampler
@@ -245,7 +245,7 @@ def test_every_set_is_put_with_the_prompt_of_the_run(more):
     names = ["tiny-test", str(more / "more.jsonl")]
     config = toy_config(more / "run", prompt="question", eval_every=1, eval_problems=names)
     config = resolved(config)
-    problems, sets = open_problems(config, all_sets(config), toy_tokenizer(more), 512)
+    problems, sets = prepare_problems(config, load_sets(config), toy_tokenizer(more), 512)
     assert sets.keys() == {"tiny-test", "more.jsonl"}
     for problem in (*problems, *(one for held_out in sets.values() for one in held_out)):
         assert problem_prompt(problem) == problem.problem
@@ -253,7 +253,7 @@ def test_every_set_is_put_with_the_prompt_of_the_run(more):
 
 def test_an_older_number_does_not_stand_beside_the_final_evaluation():
     row = {"step": 1, "eval_step": 1, "eval_acc": 0.1, "mine/x": 3.0, "reward/total": 1.0}
-    found = with_final(row, {"eval_step": 2, "eval_acc": 0.2}, ["mine"])
+    found = with_final_evaluation(row, {"eval_step": 2, "eval_acc": 0.2}, ["mine"])
     assert found["before/mine/x"] == 3 and "mine/x" not in found
     assert (found["eval_acc"], found["before/eval_acc"], found["reward/total"]) == (0.2, 0.1, 1)
 

@@ -9,8 +9,8 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 
 from rfs.config import replaced
 from rfs.run.options import resolved
-from rfs.run.start import before_a_run
-from rfs.run.will_it_work import all_steps, will_it_work
+from rfs.run.start import load_for_dry_run
+from rfs.run.will_it_work import run_time_text, will_it_work
 
 SMALL = (
     "--model tiny-toy --problems problems.jsonl --rollouts 4 --max-new-tokens 4 --seed 3 "
@@ -40,7 +40,7 @@ def test_what_a_run_would_begin_with(tmp_path):
     make_world(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     config = toy_config(tmp_path / "run", problems=f"{tmp_path}/problems.jsonl", few_shot=2)
-    config, opened = before_a_run(
+    config, opened = load_for_dry_run(
         replaced(config, model=f"{tmp_path}/tiny-toy", kl="k3", kl_coef=0.1)
     )
     assert config.micro_batch_tokens and opened.reference is not None
@@ -70,6 +70,6 @@ def test_worked_solutions_are_judged_as_answers(tmp_path, faulty):
 )
 def test_the_time_of_a_run(tmp_path, seconds, says):
     config = toy_config(tmp_path, steps=60, problems_per_step=8, rollouts=4)
-    assert says in all_steps(config, seconds, at_most=False)
+    assert says in run_time_text(config, seconds, at_most=False)
     solutions = replaced(config, objective="cross_entropy")
-    assert "60 steps of 8 worked solutions take at most" in all_steps(solutions, seconds, True)
+    assert "60 steps of 8 worked solutions take at most" in run_time_text(solutions, seconds, True)

@@ -67,7 +67,7 @@ def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes)
     for name in ("sync", "async"):
         config = toy_config(tmp_path / name, steps=10, report_every=0, reward=LETTERS, **changes)
         found.append(train(config, quiet=True, **toy_world(tmp_path)))
-        monkeypatch.setattr(training, "rollouts_of", beside)
+        monkeypatch.setattr(training, "groups_by_step", beside)
     for one, other in zip(*(result.model.state_dict().items() for result in found), strict=True):
         assert torch.equal(one[1], other[1]), one[0]
     assert timeless(found[0].rows) == timeless(found[1].rows)

@@ -12,9 +12,9 @@ from parallel_job import job_config
 from toy import toy_config
 
 from reasoning_from_scratch.errors import UserError
-from rfs.run.folder import USED, RunFolder
+from rfs.run.folder import USED_ADVICE, RunFolder
 from rfs.run.options import configure, resolved
-from rfs.run.start import claimed
+from rfs.run.start import resume_or_refuse_used_folder
 from rfs.scale import torchrun
 from rfs.scale.ranks import Ranks
 from rfs.scale.torchrun import (
@@ -100,11 +100,13 @@ def test_only_a_restart_of_the_same_job_goes_on(tmp_path, monkeypatch):
     config = resolved(job_config(tmp_path / "run"))
     folder = torchrun_folder(config)
     with pytest.raises(UserError, match="already holds a run"):
-        claimed(config, folder, False, USED)
-    assert claimed(config, folder, True, USED).resume == str(tmp_path / "run")
+        resume_or_refuse_used_folder(config, folder, False, USED_ADVICE)
+    assert resume_or_refuse_used_folder(config, folder, True, USED_ADVICE).resume == str(
+        tmp_path / "run"
+    )
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
     with pytest.raises(UserError, match="already holds a run"):
-        claimed(config, folder, True, USED)
+        resume_or_refuse_used_folder(config, folder, True, USED_ADVICE)
 
 
 def torchrun_folder(config):

@@ -12,7 +12,7 @@ from file_server import closed_port, hub_at, hub_with, respond, serving
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import read_lines
 from rfs.files import hub_data
-from rfs.run.chosen_problems import all_sets
+from rfs.run.chosen_problems import load_sets
 from rfs.run.options import configure, resolved
 from rfs.tasks.problem_sets import held_out, load_problems, source_of
 from rfs.tasks.source import split_off_held_out
@@ -120,7 +120,7 @@ def test_held_out_is_one_set_whoever_names_it(server):
     offers(server, train=many, test=many[:7])
     name = "hf:openai/gsm8k"
     asked = dict(problems=name, eval_problems=[f"{name}@held-out"], eval_every=1)
-    problems, sets = all_sets(resolved(configure("grpo", model="tiny", **asked)))
+    problems, sets = load_sets(resolved(configure("grpo", model="tiny", **asked)))
     assert len(problems) == 60
     assert list(sets.values()) == [load_problems(f"{name}@held-out")] and len(*sets.values()) == 7
 

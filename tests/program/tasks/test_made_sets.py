@@ -15,7 +15,7 @@ from rfs.commands.cli import main as commands
 from rfs.config import RunConfig, replaced
 from rfs.evaluation.evaluate import evaluate
 from rfs.files.models import load_model_and_tokenizer
-from rfs.run.chosen_problems import all_sets, open_problems
+from rfs.run.chosen_problems import load_sets, prepare_problems
 from rfs.run.options import resolved, resumed_config
 from rfs.run.start import train
 from rfs.tasks.judge import judge_of, verifier_of
@@ -66,7 +66,7 @@ def test_an_unknown_judge_is_said():
 def test_the_question_alone_unless_another_prompt_is_named(name, tiny):
     config = replaced(RunConfig(), problems=name, eval_every=1, problem_limit=8, eval_limit=5)
     config = resolved(replaced(config, eval_problems=[f"{name}@held-out", "tiny-test"]))
-    problems, eval_sets = open_problems(config, all_sets(config), tiny[1], 512)
+    problems, eval_sets = prepare_problems(config, load_sets(config), tiny[1], 512)
     assert [len(some) for some in (problems, *eval_sets.values())] == [8, 5, 5]
     held_out, test = eval_sets.values()
     assert all(problem_prompt(p) == p.problem for p in [*problems, *held_out])
@@ -77,11 +77,11 @@ def test_the_question_alone_unless_another_prompt_is_named(name, tiny):
 
 def test_solved_examples_come_in_the_book_s_prompt(tiny):
     config = resolved(RunConfig(problems=NAMES[0], few_shot=2, problem_limit=8))
-    problems, _ = open_problems(config, all_sets(config), tiny[1], 512)
+    problems, _ = prepare_problems(config, load_sets(config), tiny[1], 512)
     shown = problem_prompt(problems[0])
     assert shown.count("\\boxed{ANSWER}") == 3 and len(problems) == 6
     with pytest.raises(UserError, match="instructions/0 has no answer: omit --few-shot"):
-        all_sets(resolved(RunConfig(problems="instructions", few_shot=1)))
+        load_sets(resolved(RunConfig(problems="instructions", few_shot=1)))
 
 
 @pytest.mark.parametrize("name", NAMES)
