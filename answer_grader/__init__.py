@@ -1,6 +1,6 @@
 """Judging answers: is the answer in the box the same as the truth?
 
-    text --reading/--> tree --comparing/--> the kind of thing it is --comparing/--> the same or not
+    text --reading/--> tree --comparing/--> the object that it denotes --comparing/--> same or not
                                   values.py computes values, where there are any
 
 verdict.py is the entry point. Nothing here imports the rest of the package; no string is ever

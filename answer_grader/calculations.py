@@ -10,14 +10,14 @@ from fractions import Fraction
 from .limits import TooBig, Undefined, Unparsed, Work
 from .reading.statements import parse
 from .reading.trees import Add, Div, Mul, Neg, Node, Num
-from .values import Values
+from .values import Evaluator
 
 
 def arithmetic(text: str) -> tuple[Fraction, list[int]] | None:
     """(value, the whole numbers in it, in order), or None if the text is no such calculation."""
     try:
         tree = parse(text).tree
-        return Values(Work()).of(tree), numbers_in(tree)
+        return Evaluator(Work()).evaluate(tree), numbers_in(tree)
     except (Unparsed, TooBig, Undefined, RecursionError):
         return None
 

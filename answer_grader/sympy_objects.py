@@ -21,9 +21,9 @@ from .reading.trees import (
     Sym,
     symbols,
 )
-from .values import Values
+from .values import Evaluator
 
-IN_SYMPY = {  # our name of a function -> sympy's
+SYMPY_NAMES = {  # our name of a function -> sympy's
     "ln": "log",
     "abs": "Abs",
     "ceil": "ceiling",
@@ -33,7 +33,7 @@ IN_SYMPY = {  # our name of a function -> sympy's
     "max": "Max",
     "min": "Min",
 } | {name: name for name in "sin cos tan cot sec csc sinh cosh tanh exp floor".split()}
-IN_SYMPY |= {f"arc{name}": f"a{name}" for name in "sin cos tan cot".split()}
+SYMPY_NAMES |= {f"arc{name}": f"a{name}" for name in "sin cos tan cot".split()}
 
 
 def sympy_parser(expr: str):
@@ -53,7 +53,7 @@ def check_size(tree: Node) -> None:
             check_size(item)
     else:
         letters = {name: Fraction(3, 7) for name in symbols(tree)}
-        Values(Work(), letters, real=False).of(tree)
+        Evaluator(Work(), letters, real=False).evaluate(tree)
 
 
 def to_sympy(tree: Node):
@@ -85,6 +85,6 @@ def to_sympy(tree: Node):
             return sympy.root(*parts)
         case Call("log"):
             return sympy.log(parts[0], parts[1] if len(parts) == 2 else 10)
-        case Call(name) if name in IN_SYMPY:
-            return getattr(sympy, IN_SYMPY[name])(*parts)
+        case Call(name) if name in SYMPY_NAMES:
+            return getattr(sympy, SYMPY_NAMES[name])(*parts)
     raise Unparsed
