@@ -16,7 +16,7 @@ from .verdict import (
     answer_verdict,
     check_truth,
     grade_answer,
-    parses,
+    has_readable_answer,
 )
 
 __all__ = [
@@ -29,6 +29,6 @@ __all__ = [
     "grade_answer",
     "answer_verdict",
     "judged_part",
-    "parses",
+    "has_readable_answer",
     "sympy_parser",
 ]

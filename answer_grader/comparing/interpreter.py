@@ -33,8 +33,8 @@ from ..reading.trees import (
     Words,
     contains,
     name_of,
+    sign_choices,
     symbols,
-    with_signs,
     without_degrees,
 )
 from ..reading.units import CELSIUS, DEGREE, FAHRENHEIT
@@ -123,7 +123,7 @@ class Interpreter:
             return self.scaled_matrix(tree)
         if contains(tree, (Degrees,), outside_functions=True):
             tree, units = degrees_as_unit(tree, units)
-        signed = with_signs(tree)
+        signed = sign_choices(tree)
         if len(signed) == 1:
             return Value(signed[0], units)
         return self.collect([Value(choice, units) for choice in signed], False)
@@ -143,7 +143,7 @@ class Interpreter:
                 if len(matrices) == 1 and not any(contains(n, (Matrix,)) for n in numbers):
                     (matrix,) = matrices
                     cells = [Mul((*numbers, cell)) for cell in matrix.children]
-                    return self.interpret(matrix.rebuilt(cells))
+                    return self.interpret(matrix.with_children(cells))
         raise Unparsed
 
     # lists, sets and brackets
@@ -188,7 +188,7 @@ class Interpreter:
             return self.interpret(Matrix(rows))
         if any(contains(item, PLUS_MINUS_SIGNS) for item in tree.items):
             # (1, ±2) is two points
-            signed = (point for point in with_signs(tree) if isinstance(point, Brackets))
+            signed = (point for point in sign_choices(tree) if isinstance(point, Brackets))
             return Collection(False, tuple(map(self.point_from_brackets, signed)))
         return self.point_from_brackets(tree)
 
@@ -324,10 +324,10 @@ class Interpreter:
         cuts = [region.cuts for region in regions if isinstance(region, Region)]
         if len(names) != 1 or len(cuts) != len(objects):
             return None
-        joined = intersection(*cuts) if link != "either" else ()
-        if link == "either" or (link == "list" and not joined):
-            joined = union(*cuts)
-        return Named(names.pop(), Region(joined))
+        combined = intersection(*cuts) if link != "either" else ()
+        if link == "either" or (link == "list" and not combined):
+            combined = union(*cuts)
+        return Named(names.pop(), Region(combined))
 
     def interpret_inequality(self, sign: str, left: Node, right: Node) -> MathObject:
         """As a region where it is linear in one letter, else with < or ≤."""
@@ -351,10 +351,10 @@ class Interpreter:
         low, high = Neg(limit), limit
         pairs = [(low, inner), (inner, high)] if inside else [(inner, low), (high, inner)]
         bounds = [self.interpret_inequality(sign, left, right) for left, right in pairs]
-        joined = self.join_regions("both" if inside else "either", bounds)
-        if joined is None:
+        combined = self.join_regions("both" if inside else "either", bounds)
+        if combined is None:
             raise Unparsed
-        return joined
+        return combined
 
     def solve_linear_inequality(self, sign: str, left: Node, right: Node, name: str) -> Cuts | None:
         """The solutions of left < right; None where the difference of the sides is not linear."""

@@ -23,7 +23,7 @@ DENOMINATORS = {word: n for word, n in ORDINAL_WORDS.items() if n > 2} | {
     "hundredth": 100,
     "thousandth": 1_000,
 }
-PARTS = {f"{word}s": n for word, n in DENOMINATORS.items()} | {"halves": 2}
+PLURAL_DENOMINATORS = {f"{word}s": n for word, n in DENOMINATORS.items()} | {"halves": 2}
 SCALES = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 
@@ -58,10 +58,10 @@ def fraction_from_words(phrase: str) -> Fraction | None:
         top = 1
     elif last in DENOMINATORS and count in ("a", "one"):
         top = 1
-    elif last in PARTS and count != "one":
+    elif last in PLURAL_DENOMINATORS and count != "one":
         top = number_from_words(count)
     else:
         return None
     if top is None or base is None:
         return None
-    return base + Fraction(top, DENOMINATORS.get(last) or PARTS[last])
+    return base + Fraction(top, DENOMINATORS.get(last) or PLURAL_DENOMINATORS[last])

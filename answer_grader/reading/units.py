@@ -88,7 +88,7 @@ AFTER_VALUES = BARE_UNITS | {"sq", "cu", "per"}
 
 POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 POWERS_AFTER = {"squared": 2, "cubed": 3}
-COMPOUND = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
+COMPOUND_UNITS = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
 # What a measure is of, and how much of it one unit is. Months are of no fixed length in days.
 SIZES = {
     name: (kind, Fraction(size))
@@ -152,7 +152,7 @@ class UnitList:
             elif lower in ("per", "a", "an") and (self.powers or others):
                 sign = -1
             elif name and not others:
-                for part, exponent in COMPOUND.get(name, {name: 1}).items():
+                for part, exponent in COMPOUND_UNITS.get(name, {name: 1}).items():
                     unit = Unit(part)
                     self.powers[unit] = self.powers.get(unit, 0) + sign * power * exponent
                 last, power = Unit(name), 1
@@ -178,8 +178,8 @@ class UnitList:
         self.powers[unit] *= power
 
 
-def smaller_unit(unit: Unit, word: str) -> Fraction | None:
-    """60 for hours and minutes: how many of the second make one of the first."""
+def units_in_larger(unit: Unit, word: str) -> Fraction | None:
+    """How many of the smaller unit `word` make one `unit`: 60 minutes an hour."""
     kind, size = SIZES.get(unit.name, ("", Fraction(0)))
     other_kind, other_size = SIZES.get(unit_name(word), ("?", Fraction(0)))
     return size / other_size if kind == other_kind and size > other_size else None
@@ -194,7 +194,7 @@ def check_label(label: str, colon: bool) -> None:
         raise Unparsed
 
 
-def number_prefix(text: str) -> tuple[int | None, str]:
+def split_number_prefix(text: str) -> tuple[int | None, str]:
     """ "five apples" -> (5, "apples"); (None, text) where no number in words comes first."""
     words = text.split()
     for count in range(min(len(words), 8), 0, -1):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import mean, median
 
-from answer_grader import parses
+from answer_grader import has_readable_answer
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
@@ -114,7 +114,7 @@ def answers_of(group: Group) -> list[dict]:
     def parsed(rollout: Rollout) -> bool:
         """By the grader; a verifier or an environment reads what it likes."""
         own = rollout.outcome is not None or "reward_failed" in rollout.rewards
-        return not rollout.failure if own else parses(rollout.text)
+        return not rollout.failure if own else has_readable_answer(rollout.text)
 
     return [
         {
