@@ -35,7 +35,7 @@ from reasoning_from_scratch.files.disk import replacing, write_whole
 from reasoning_from_scratch.files.downloads import (
     download_file,
     download_qwen3_small,
-    get_in_time,
+    get_with_timeout,
 )
 from reasoning_from_scratch.problem_sets import file_rows
 from reasoning_from_scratch.problems import render_prompt
@@ -138,7 +138,7 @@ def load_distill_data(local_path=None, partition="deepseek-r1-math-train", save_
         return [row for _, row in file_rows(path)]
     url = DISTILL_URL.format(partition)
     try:
-        response = get_in_time(requests.get, url)
+        response = get_with_timeout(requests.get, url)
         response.raise_for_status()
         rows = response.json()
     except (requests.RequestException, ValueError):  # no answer, no JSON

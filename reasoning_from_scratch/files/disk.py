@@ -11,8 +11,8 @@ from reasoning_from_scratch.errors import UserError
 
 def user_cache() -> Path:
     """The folder for files that can be made again. RuntimeError if there is no home folder."""
-    named = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(named) if named else Path.home() / ".cache"
+    configured = os.environ.get("XDG_CACHE_HOME")
+    folder = Path(configured) if configured else Path.home() / ".cache"
     return folder.absolute() / "reasoning_from_scratch"
 
 

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from tqdm.auto import tqdm
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.text import aligned, counted, percent, percent_error, points
 from rfs.commands.compare_options import CompareOptions
 from rfs.commands.plot import step_of
@@ -155,7 +155,7 @@ def refuse_shared_folders(every: Sequence[Trial]) -> None:
 def refuse_other_weights(options: CompareOptions) -> None:
     """Refuse a run whose first weights are not those in the model's folder now: each run has noted
     their CRC. Names of published models always mean the same weights."""
-    if is_name(options.model):
+    if is_model_name(options.model):
         return
     marks = {}  # of the weights as they are now, by number format: loaded once for all runs
     for trial in asked_trials(options):

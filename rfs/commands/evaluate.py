@@ -12,7 +12,7 @@ from torch import Tensor
 from reasoning_from_scratch.config import marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import AS_TRAINED
-from reasoning_from_scratch.files.model_names import folder_named
+from reasoning_from_scratch.files.model_names import trained_folder
 from reasoning_from_scratch.problems import (
     PLACE,
     PROMPT_FILE,
@@ -127,7 +127,7 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
 
 def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) -> EvaluateOptions:
     """The same for models that are no runs, if their folders say how they were asked."""
-    asked = {name: found for name in names if (found := asked_of(folder_named(name)))}
+    asked = {name: found for name in names if (found := asked_of(trained_folder(name)))}
     usual = Asked(render_prompt(PLACE))
     if all(replace(one, chat_template=False) == usual for one in asked.values()):
         return options
@@ -139,7 +139,7 @@ def as_carried(options: EvaluateOptions, given: set[str], names: Sequence[str]) 
             "evaluate one at a time"
         )
     (one,) = set(asked.values())
-    carried = {"prompt": str(folder_named(names[0]) / PROMPT_FILE), "stop": one.stop}
+    carried = {"prompt": str(trained_folder(names[0]) / PROMPT_FILE), "stop": one.stop}
     taken: dict[str, Any] = {n: value for n, value in carried.items() if n not in given and value}
     if taken:
         words = " ".join(spelled(name, value) for name, value in taken.items())

@@ -104,7 +104,7 @@ def _listed(repository: str) -> HubDataSet:
 
 
 def _told(repository: str, more: str = ""):
-    from reasoning_from_scratch.files.downloads import told_of_the_hub  # late: it takes a second
+    from reasoning_from_scratch.files.downloads import hub_errors_as  # late: it takes a second
 
     advice = f"try again, or set HF_ENDPOINT to a mirror such as https://hf-mirror.com{more}"
-    return told_of_the_hub(f"data set {repository}", advice)
+    return hub_errors_as(f"data set {repository}", advice)

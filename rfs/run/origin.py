@@ -17,7 +17,7 @@ import torch
 from reasoning_from_scratch.config import marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import FIXED
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.problems import PROMPTS, is_in_file, kind_and_file
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.text import expanded
@@ -45,7 +45,7 @@ class Start:
     @property
     def weights_may_go(self) -> bool:
         """Whether the weights may vanish: those of a name never do. A run saves all others."""
-        return self.weights is not None or not is_name(self.model)
+        return self.weights is not None or not is_model_name(self.model)
 
 
 def found_start(config: RunConfig, folder: RunFolder) -> Start:
@@ -83,7 +83,7 @@ def found_start(config: RunConfig, folder: RunFolder) -> Start:
 
 def missing_source(start: Start) -> str | None:
     """What a run began with, if that no longer exists."""
-    paths = [path for path in (start.model, start.weights) if path and not is_name(path)]
+    paths = [path for path in (start.model, start.weights) if path and not is_model_name(path)]
     return next((path for path in paths if not Path(path).exists()), None)
 
 
@@ -107,7 +107,7 @@ def refuse_changes(config: RunConfig, folder: RunFolder) -> None:
 def refuse_own_source(start: Start, folder: RunFolder) -> None:
     """Refuse weights that --overwrite would delete: if the new run fails early, they are lost."""
     sources = (start.model, start.weights, start.config.kl_reference)
-    for source in (source for source in sources if source and not is_name(source)):
+    for source in (source for source in sources if source and not is_model_name(source)):
         path = Path(source).resolve()
         if folder.used() and folder.path.resolve() in (path, *path.parents):
             raise UserError(
@@ -197,11 +197,11 @@ def with_whole_paths(config: RunConfig) -> RunConfig:
     """Makes the paths of models absolute, and replaces a run by one of its saves: the new run may
     be resumed from another folder, and its source may have saved more by then."""
     changes = {}
-    if not is_name(config.model):
+    if not is_model_name(config.model):
         changes["model"] = which_weights(config.model, log.info)
     if config.load_checkpoint_path:
         changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
-    if config.kl_reference and not is_name(config.kl_reference):
+    if config.kl_reference and not is_model_name(config.kl_reference):
         changes["kl_reference"] = which_weights(config.kl_reference, log.info)
     whole: dict[str, Any] = {k: str(expanded(path).resolve()) for k, path in changes.items()}
     return replace(config, **whole)

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
 from reasoning_from_scratch.policy import LocalPolicy
@@ -76,7 +76,7 @@ class Saves:
             save_hf_folder(model, tokenizer, path)
             return
         begun = self.folder.checkpoints.beginning()
-        named = is_name(self.config.model) and not self.config.load_checkpoint_path
+        named = is_model_name(self.config.model) and not self.config.load_checkpoint_path
         base = self.config.model if named or begun is None else str(begun.absolute())
         adapter = save_peft(model, self.folder.path / "adapter", base)
         if PROMPT_FILE in tokenizer.files:

@@ -19,7 +19,7 @@ from reasoning_from_scratch.fast.decoding import KeptRecordings, library_for_int
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.memory import checkpoint_blocks, fitting_micro_batch
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.files.weights import load_weights
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
@@ -469,7 +469,7 @@ def starting_model(start: Start, device: torch.device) -> tuple[Qwen3Model, Mode
     known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
     dtype = partial(dtype_by_name, known or "auto", device)
     # On another machine the run folder may not be there. The weights come from rank 0 anyway.
-    here = is_name(start.model) or Path(start.model).exists()
+    here = is_model_name(start.model) or Path(start.model).exists()
     model = start.model if here else config.model
     # From the CPU each block moves to its GPU by itself, and only a slice of it stays there.
     loaded = torch.device("cpu") if config.shard == "fsdp" else device

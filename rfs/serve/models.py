@@ -28,7 +28,12 @@ from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.memory import fitting_micro_batch
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
-from reasoning_from_scratch.files.weights import base_of, load_weights, model_folder, save_hf_folder
+from reasoning_from_scratch.files.weights import (
+    base_model_of,
+    load_weights,
+    model_folder,
+    save_hf_folder,
+)
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_state, merged
 from reasoning_from_scratch.policy import LocalPolicy
@@ -68,7 +73,7 @@ class Base:
     @property
     def tokenizer_folder(self) -> str:
         """Where transformers finds this model's tokenizer; empty if the model is a bare file."""
-        folder = model_folder(base_of(self.where) or which_weights(self.where)).absolute()
+        folder = model_folder(base_model_of(self.where) or which_weights(self.where)).absolute()
         return str(folder) if (folder / "tokenizer.json").is_file() else ""
 
     @property
