@@ -36,7 +36,7 @@ import peers  # noqa: E402
 from duel import QWEN3_06B, TOY, Work, matrices, random_group, random_model, timed  # noqa: E402
 
 from reasoning_from_scratch.fast.compiled import CompiledPass  # noqa: E402
-from reasoning_from_scratch.fast.decoding import Decoder, KeptRecordings  # noqa: E402
+from reasoning_from_scratch.fast.decoding import Decoder, RecordingCache  # noqa: E402
 from reasoning_from_scratch.fast.device import trusted_device  # noqa: E402
 from reasoning_from_scratch.fast.graphs import (  # noqa: E402
     GraphDecoder,
@@ -322,7 +322,7 @@ def of_few_rows(kind: str) -> Callable[[Gate], None]:
 
 def kept_recordings(gate: Gate) -> None:
     """What a run's first, second and third sampling take, and what torch then holds."""
-    form, kept = gate.form, KeptRecordings()
+    form, kept = gate.form, RecordingCache()
     model = spread_model(form.work.cfg, form.work.layers, form.device)
     engine = replace(FAST, decoder=kept.decoder, draw=kept.draw)
     rows = form.rows[1]
@@ -500,7 +500,7 @@ def step_policy(form: Form, config: RunConfig) -> LocalPolicy:
     tokenizer = load_model_and_tokenizer("tiny-base")[1]
     stops = range(3, 1024)[: form.work.cfg["vocab_size"] // form.stops]
     tokenizer.other_stop_ids = frozenset(stops)
-    kept = KeptRecordings(config.compile)
+    kept = RecordingCache(config.compile)
     engine = replace(FAST, decoder=kept.decoder, draw=kept.draw, let_go=kept.let_go)
     training_pass = CompiledPass(model) if config.compile else packed_logprobs
     return LocalPolicy(model, AdamW(model), config, training_pass, tokenizer, engine)

@@ -17,7 +17,7 @@ nothing may be fetched from the GPU. So
          32                 *      *       rollouts end and right as the others grow; unused
          16                        *       rows and hidden slots are computed and ignored
 
-A training run keeps its recordings from step to step (decoding.KeptRecordings): the weights that
+A training run keeps its recordings from step to step (decoding.RecordingCache): the weights that
 they read are overwritten by the new ones, and the next batch reuses the same keys and values.
 
 What cannot be recorded, on an old GPU or without enough memory, is computed by the model's own

@@ -15,7 +15,7 @@ import torch
 from reasoning_from_scratch.config import Optim
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.compiled import CompiledPass
-from reasoning_from_scratch.fast.decoding import KeptRecordings, library_for_int8
+from reasoning_from_scratch.fast.decoding import RecordingCache, library_for_int8
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.memory import checkpoint_blocks, fitting_micro_batch
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -283,7 +283,7 @@ def open_policy(
     optimizer_of = partial(with_state, config=config, seed=config.seed)
     if config.sampling_weights == "int8":
         library_for_int8(model)  # refuses before anything is written
-    kept = KeptRecordings(config.compile)
+    kept = RecordingCache(config.compile)
     how: dict[str, Any] = {
         "config": config,
         "training_pass": CompiledPass(model) if config.compile else packed_logprobs,
