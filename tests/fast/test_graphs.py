@@ -266,8 +266,8 @@ def test_a_recording_finds_memory_that_torch_holds_for_others(monkeypatch):
     """Within a recording, torch cannot give it back."""
     said = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: said.append("given back"))
-    monkeypatch.setattr(graphs, "own_stream", too_old)  # far enough
-    for free in (graphs.ROOM, graphs.ROOM - 1):
+    monkeypatch.setattr(graphs, "recording_stream", too_old)  # far enough
+    for free in (graphs.FREE_BYTES, graphs.FREE_BYTES - 1):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**34))
         with pytest.raises(RuntimeError, match="not supported"):
             graphs.Recorder(torch.device("cuda"))(lambda: None)
@@ -291,7 +291,9 @@ def test_what_cannot_be_recorded_is_computed_after_one_warning(record, caplog):
     decoder = graph_decoder(model, record)
     cache, tokens = read_prompts(model, 3)
     decoder(tokens, cache=cache)
-    assert decoder.failed and not (decoder.keys or decoder.blocks or decoder.ends), "let go of"
+    assert decoder.failed and not (decoder.keys or decoder.blocks or decoder.outer_weights), (
+        "let go of"
+    )
     steps, draws = [line.getMessage() for line in caplog.records]
     assert steps.startswith("decoding steps cannot be recorded") and draws.startswith("draws")
     assert "\n" not in steps + draws and ("memory" in steps or "not supported" in steps)
