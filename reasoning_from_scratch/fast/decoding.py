@@ -38,8 +38,8 @@ from reasoning_from_scratch.fast.decode_library import (
 )
 from reasoning_from_scratch.fast.device import NARROW, seeded_model
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
-from reasoning_from_scratch.fast.memory import mind_memory
-from reasoning_from_scratch.fast.neighbors import mind_neighbors
+from reasoning_from_scratch.fast.memory import manage_memory
+from reasoning_from_scratch.fast.neighbors import watch_neighbors
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
     GroupedQueryAttention,
@@ -69,8 +69,8 @@ def decoder_for(
     on a GPU, torch.compile compiles the steps before they are recorded, which takes a while."""
     plain, gpu = Decoder(model), on_gpu(model)
     if on_cpu(model):
-        mind_memory()
-        mind_neighbors()
+        manage_memory()
+        watch_neighbors()
     if steps < MIN_STEPS or not (gpu or on_cpu(model)):
         return plain
     reason = reason_against_graphs(model) if gpu else reason_against_decode_c(model)

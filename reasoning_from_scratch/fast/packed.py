@@ -25,9 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from reasoning_from_scratch.fast.memory import mind_memory
+from reasoning_from_scratch.fast.memory import manage_memory
 from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_narrow_backward
-from reasoning_from_scratch.fast.neighbors import mind_neighbors
+from reasoning_from_scratch.fast.neighbors import watch_neighbors
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
@@ -56,8 +56,8 @@ def packed_logprobs(
     method, and `operations`, what is done with each block of logits.
     """
     if batch.token_ids.device.type == "cpu":
-        mind_memory()
-        mind_neighbors()
+        manage_memory()
+        watch_neighbors()
     packed = pack(batch)
     compute = hidden_states or model.hidden_states
     hidden = compute(packed.token_ids, plan=packed_plan(model, packed))[0]  # (N, D)
