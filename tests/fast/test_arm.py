@@ -20,7 +20,7 @@ from small_model import FAMILIES_IN_C, drawn, read_prompts, several_steps
 from reasoning_from_scratch.fast import decoding, narrow_attention
 from reasoning_from_scratch.fast.decode_library import (
     FLAGS_BY_DTYPE,
-    OTHERS,
+    OTHER_SOURCES,
     PORTABLE,
     SOURCE,
     TOLERANCE,
@@ -170,7 +170,7 @@ def programs(tmp_path_factory):
     for name, (dtype, instructions, _) in PROCESSORS.items():
         found[name] = folder / name.replace(", ", "-")
         command = [COMPILER, *PORTABLE, f"-march={instructions}", *FLAGS_BY_DTYPE[dtype], "-Wall"]
-        included = [f"-include{file}" for file in (SOURCE, *OTHERS) if file.suffix == ".c"]
+        included = [f"-include{file}" for file in (SOURCE, *OTHER_SOURCES) if file.suffix == ".c"]
         command += ["-Werror", "-static", *included, str(DRIVER)]
         subprocess.run([*command, "-o", str(found[name]), "-lm", "-lpthread"], check=True)
     return found

@@ -67,7 +67,7 @@ POLICIES = [
 @pytest.fixture(autouse=True)
 def narrow_recordings(monkeypatch):
     """So that rollouts of 40 tokens cross several widths, and outgrow what they were given."""
-    monkeypatch.setattr(graphs, "WIDTHS", 16)
+    monkeypatch.setattr(graphs, "WIDTH_STEP", 16)
     monkeypatch.setattr(graphs, "FIRST_CAPACITY", 16)
     monkeypatch.setattr(graphs, "GPU_CANDIDATES", 6)  # of 96 tokens
     graphs.warn_once.cache_clear()

@@ -38,7 +38,7 @@ def test_freed_memory_is_used_again_and_given_back_before_it_is_counted():
     assert given_back > 60e6
 
 
-SCARCE_SHARE = """
+SCARCE = """
 import torch
 from reasoning_from_scratch.fast import memory
 
@@ -48,7 +48,7 @@ def resident():  # bytes
 memory.manage_memory()
 left = memory.unused_memory() / memory.total_memory()
 for share in (left / 2, 2 * left):  # there is room, then there is too little
-    memory.SCARCE = share
+    memory.SCARCE_SHARE = share
     pieces = [torch.ones(2**27, dtype=torch.uint8) for _ in range(2)]
     del pieces
     held = resident()
@@ -59,9 +59,7 @@ for share in (left / 2, 2 * left):  # there is room, then there is too little
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is about GNU's malloc, on Linux")
 def test_freed_memory_is_kept_only_while_there_is_room():
-    job = subprocess.run(
-        [sys.executable, "-c", SCARCE_SHARE], capture_output=True, text=True, check=True
-    )
+    job = subprocess.run([sys.executable, "-c", SCARCE], capture_output=True, text=True, check=True)
     with_room, without = map(int, job.stdout.split())
     assert with_room < 1e7 < 1e8 < without
 
