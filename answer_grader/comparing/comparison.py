@@ -65,12 +65,12 @@ class Comparison:
     def same_answers(self, a: Answer, b: Answer) -> bool:
         if isinstance(a.tree, Words) and isinstance(b.tree, Words):
             return a.tree == b.tree
-        for one, other in ((a, b), (b, a)):
-            if isinstance(one.tree, BaseNumeral) and other.phrase == one.tree.digits.lower():
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x.tree, BaseNumeral) and y.phrase == x.tree.digits.lower():
                 return True  # A3_{16} and A3
-        for one, other in ((a, b), (b, a)):
-            if isinstance(one.tree, Words):
-                return one.tree.key == other.phrase  # \text{AB} and AB
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x.tree, Words):
+                return x.tree.key == y.phrase  # \text{AB} and AB
         if a.tree == b.tree:
             return True
         try:

@@ -206,16 +206,16 @@ class Interpreter:
                 case Named(_, inner):
                     return self.as_region(inner)
                 case Point("(" | "[" as opening, ")" | "]" as closing, (low, high)):
-                    ends = self.place_on_line(low), self.place_on_line(high)
+                    ends = self.point_on_line(low), self.point_on_line(high)
                     return interval(ends[0], opening == "[", ends[1], closing == "]")
                 case Collection(True, elements):
-                    points = [single_point(self.place_on_line(element)) for element in elements]
+                    points = [single_point(self.point_on_line(element)) for element in elements]
                     return union(*points)
         except (Undefined, Unparsed):
             pass
         return None
 
-    def place_on_line(self, obj: MathObject):
+    def point_on_line(self, obj: MathObject):
         match obj:
             case Infinity(sign):
                 return PLUS_INFINITY if sign == 1 else MINUS_INFINITY
@@ -366,12 +366,12 @@ class Interpreter:
             return None
         if line is None:
             return None
-        place, rising = line
+        zero, rising = line
         if sign == "≠":
-            return complement(single_point(place))
+            return complement(single_point(zero))
         if rising:
-            return interval(MINUS_INFINITY, False, place, sign == "≤")
-        return interval(place, sign == "≤", PLUS_INFINITY, False)
+            return interval(MINUS_INFINITY, False, zero, sign == "≤")
+        return interval(zero, sign == "≤", PLUS_INFINITY, False)
 
     def zero_and_direction(self, formula: Node, name: str) -> tuple | None:
         """Where a formula is zero and whether it rises, if its values lie on one line."""

@@ -1,8 +1,8 @@
 """Sets of real numbers as cuts of the line.
 
 A region is a tuple of cuts in rising order; inside and outside alternate, beginning outside. A cut
-is (place, side): side 0 lies just before the place, side 1 just after it. A place is a number as
-values.py makes them, or an infinity.
+is (point, side): side 0 lies just before the point, side 1 just after it. A point is a number as
+values.py computes them, or an infinity.
 
     [a, b)    ((a, 0), (b, 0))        (a, b]    ((a, 1), (b, 1))        {a}    ((a, 0), (a, 1))
 """
@@ -19,7 +19,7 @@ MAX_CUTS = 60
 
 
 class Cut(NamedTuple):
-    place: Any
+    point: Any
     side: int
 
 
@@ -29,11 +29,11 @@ LINE: Cuts = (Cut(MINUS_INFINITY, 1), Cut(PLUS_INFINITY, 0))
 
 def compare_cuts(a: Cut, b: Cut) -> int:
     """The sign of a - b."""
-    if a.place in INFINITE or b.place in INFINITE:
-        places = (a.place > b.place) - (a.place < b.place)
+    if a.point in INFINITE or b.point in INFINITE:
+        order = (a.point > b.point) - (a.point < b.point)
     else:
-        places = compare_reals(a.place, b.place)
-    return places or a.side - b.side
+        order = compare_reals(a.point, b.point)
+    return order or a.side - b.side
 
 
 def interval(low, low_closed: bool, high, high_closed: bool) -> Cuts:
@@ -45,8 +45,8 @@ def interval(low, low_closed: bool, high, high_closed: bool) -> Cuts:
     return cuts
 
 
-def single_point(place) -> Cuts:
-    return Cut(place, 0), Cut(place, 1)
+def single_point(point) -> Cuts:
+    return Cut(point, 0), Cut(point, 1)
 
 
 def union(*regions: Cuts) -> Cuts:

@@ -35,12 +35,12 @@ def labelled_choice(answer: str) -> Choice | None:
 
 def after_label(answer: str) -> str:
     """The \\frac{1}{2} of \\textbf{(B)} \\frac{1}{2}: without a brace that was opened before it."""
-    kept, depth = "", 0
+    text, depth = "", 0
     for char in answer[BEGINNING.match(answer).end() :]:
         depth += (char == "{") - (char == "}")
-        kept += char if depth >= 0 else ""
+        text += char if depth >= 0 else ""
         depth = max(depth, 0)
-    return kept.strip("$~ \n\t")
+    return text.strip("$~ \n\t")
 
 
 def bare_choice(answer: str) -> str | None:

@@ -295,7 +295,7 @@ def digits_of_numeral(c: Cursor, at: int) -> str:
 
 def base_of_numeral(c: Cursor) -> int:
     """The base in 101_2, 101_{10}, 101_{(2)}, 101_{\\text{two}}."""
-    opened = [c.take().value for _ in range(2) if c.sees("{", "(")]
+    open_brackets = [c.take().value for _ in range(2) if c.sees("{", "(")]
     token = c.take()
     digits = token.value.rstrip(".")  # a full stop may follow
     base = int(digits) if token.kind == "num" and digits.isdigit() else None
@@ -303,7 +303,7 @@ def base_of_numeral(c: Cursor) -> int:
         base = int(decimal(c.take().value).value)
     elif token.kind == "text":
         base = number_from_words(token.value.removeprefix("base "))
-    for bracket in reversed(opened):
+    for bracket in reversed(open_brackets):
         c.expect(CLOSING[bracket])
     if base is None or not 2 <= base <= 60:
         raise Unparsed

@@ -51,8 +51,8 @@ def fraction_from_words(phrase: str) -> Fraction | None:
     The singular goes with one only: twenty third is the 23rd.
     """
     before, _, last = phrase.lower().replace("-", " ").rpartition(" ")
-    whole, mixed, count = f" {before} ".rpartition(" and ")
-    base = number_from_words(whole) if mixed else 0
+    integer_words, mixed, count = f" {before} ".rpartition(" and ")
+    base = number_from_words(integer_words) if mixed else 0
     count = count.strip()
     if last == "half" and not before:
         top = 1

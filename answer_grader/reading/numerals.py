@@ -78,9 +78,9 @@ def digit_groups(text: str, start: int, in_brackets: bool) -> tuple[str, int]:
 # ---- repeating decimals
 
 
-def as_fraction(whole: str, fixed: str, block: str) -> str:
+def as_fraction(integer_part: str, fixed: str, block: str) -> str:
     bottom = (10 ** len(block) - 1) * 10 ** len(fixed)
-    top = int((whole or "0") + fixed + block) - int((whole or "0") + fixed)
+    top = int((integer_part or "0") + fixed + block) - int((integer_part or "0") + fixed)
     return rf"\left(\frac{{{top}}}{{{bottom}}}\right)"
 
 

@@ -134,13 +134,13 @@ def time_or_base(c: Cursor, start: int) -> Node | None:
         half = take_half_of_day(c)
         if half:
             return TimeOfDay(int(digits), 0, half)
-    opened = c.sees("(") and c.peek().value == "base"
-    c.position += opened
+    in_brackets = c.sees("(") and c.peek().value == "base"
+    c.position += in_brackets
     if c.token.value.lower() != "base":
         return None
     c.take()
     base = base_of_numeral(c)
-    if opened:
+    if in_brackets:
         c.expect(")")
     return base_numeral(digits, base)
 

@@ -45,8 +45,8 @@ def parse(text: str) -> Answer:
         tree = answer_tree(tokens)
     except Unparsed:
         tree = phrase_tree(text, tokens)
-    plain = STYLES.sub(" ", text)
-    only_letters = all(c.isalnum() or c in PUNCTUATION for c in plain)
+    unstyled = STYLES.sub(" ", text)
+    only_letters = all(c.isalnum() or c in PUNCTUATION for c in unstyled)
     return Answer(tree, phrase_of(text) if only_letters else None)
 
 

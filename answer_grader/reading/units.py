@@ -137,11 +137,11 @@ class UnitList:
         """Adds "square inches" or "miles per hour"; returns the last unit, which a superscript
         may follow."""
         power, last, sign = 1, None, self.sign
-        others: list[str] = []
+        noun_words: list[str] = []
         for word in text.replace("/", " per ").split():
             lower = word.lower()
             name = unit_name(word)
-            if lower in SCALES and last is None and not others:
+            if lower in SCALES and last is None and not noun_words:
                 self.scale *= SCALES[lower]
             elif lower in SCALES:
                 raise Unparsed  # 12 cm million
@@ -149,16 +149,16 @@ class UnitList:
                 power = POWERS[lower]
             elif lower in POWERS_AFTER and last:
                 self.raise_last(last, POWERS_AFTER[lower])
-            elif lower in ("per", "a", "an") and (self.powers or others):
+            elif lower in ("per", "a", "an") and (self.powers or noun_words):
                 sign = -1
-            elif name and not others:
+            elif name and not noun_words:
                 for part, exponent in COMPOUND_UNITS.get(name, {name: 1}).items():
                     unit = Unit(part)
                     self.powers[unit] = self.powers.get(unit, 0) + sign * power * exponent
                 last, power = Unit(name), 1
-            elif lower not in ORDINAL_ENDINGS and (others or lower not in ("of", "a", "an")):
-                others.append(lower)
-        self.add_noun(others)
+            elif lower not in ORDINAL_ENDINGS and (noun_words or lower not in ("of", "a", "an")):
+                noun_words.append(lower)
+        self.add_noun(noun_words)
         if CELSIUS in self.powers or FAHRENHEIT in self.powers:
             self.powers.pop(DEGREE, None)
         return last

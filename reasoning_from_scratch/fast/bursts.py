@@ -77,8 +77,8 @@ class BurstBatch(RunningBatch):
         """Draw a few tokens for each row. `unseen`: how many draws before these have not been
         looked at."""
         count = min(self.steps_per_burst, *(row.room - unseen_steps for row in self.rows if row))
-        places = self.positions + torch.arange(count, device=self.device)  # (B, count)
-        u = uniform_at(self.keys, places)
+        draw_positions = self.positions + torch.arange(count, device=self.device)  # (B, count)
+        u = uniform_at(self.keys, draw_positions)
         if None in self.rows:
             u = u * self._index([[row is not None] for row in self.rows])  # 0: no rollout there
         self.positions = self.positions + count

@@ -67,20 +67,20 @@ def decoder_for(
 ) -> "Decoder | GraphDecoder":
     """The fastest decoder for batches of at most `rows` rows and about `steps` steps. `compiled`:
     on a GPU, torch.compile compiles the steps before they are recorded, which takes a while."""
-    plain, gpu = Decoder(model), on_gpu(model)
+    fallback, gpu = Decoder(model), on_gpu(model)
     if on_cpu(model):
         manage_memory()
         watch_neighbors()
     if steps < MIN_STEPS or not (gpu or on_cpu(model)):
-        return plain
+        return fallback
     reason = reason_against_graphs(model) if gpu else reason_against_decode_c(model)
     if reason:
         log_once(f"sampling takes the model's own steps, several times slower, since {reason}")
-        return plain
+        return fallback
     if gpu:
-        return GraphDecoder(plain, compiled=compiled)
+        return GraphDecoder(fallback, compiled=compiled)
     library = load_library(model.tok_emb.weight.dtype)
-    return CompiledDecoder(model, library) if library else plain
+    return CompiledDecoder(model, library) if library else fallback
 
 
 def int8_decoder_for(model: Qwen3Model, rows: int, steps: int) -> "CompiledDecoder":
@@ -238,10 +238,10 @@ def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> Pr
     positions = cache.lengths[:, None] + (count - 1).clamp(min=0)  # (B, T)
     width = int((cache.lengths + count[:, -1]).max())
     hidden = torch.arange(width, device=positions.device) > positions[:, None, :, None]
-    dtype, places = model.tok_emb.weight.dtype, positions[row, column][None]  # (1, N)
+    dtype, new_positions = model.tok_emb.weight.dtype, positions[row, column][None]  # (1, N)
     mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
-    cos, sin = rope_tables(places[:, :, None], model.cfg, dtype)
-    return PromptPlan(cos, sin, mask, width, (row[None], places), (row, column))
+    cos, sin = rope_tables(new_positions[:, :, None], model.cfg, dtype)
+    return PromptPlan(cos, sin, mask, width, (row[None], new_positions), (row, column))
 
 
 # --- the model, as decode.c takes it ---
@@ -371,12 +371,18 @@ def reason_against_graphs(model: Qwen3Model) -> str | None:
     without LoRA, whose weights are all on one device."""
     parts = list(model.modules())
     lora = [part for part in parts if has_lora(part)]
-    known = {*MODEL_CLASSES, nn.Linear, nn.Embedding, nn.Identity, *{type(part) for part in lora}}
+    known_classes = {
+        *MODEL_CLASSES,
+        nn.Linear,
+        nn.Embedding,
+        nn.Identity,
+        *{type(part) for part in lora},
+    }
     if type(model) is not Qwen3Model:
         return "it is not a plain Qwen3Model"
     if has_hooks(model):
         return "a hook waits for its layers to be called"
-    if not all(type(part) in known or is_plain_norm(part) for part in parts):
+    if not all(type(part) in known_classes or is_plain_norm(part) for part in parts):
         return "its layers have parts that Qwen3, Qwen2.5 and Llama do not have"
     if len(lora) not in (0, 7 * len(model.trf_blocks)):
         return "its LoRA is on some of the blocks' matrices and not on others"

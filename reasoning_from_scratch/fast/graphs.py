@@ -397,8 +397,8 @@ class GraphDecoder:
         self.lengths = torch.zeros_like(self.tokens)
         self.numbers = torch.arange(max(rows, capacity), device=device)
         # The model's own tables, whatever its angles are: (1, capacity, 1, head_dim).
-        places, dtype = self.numbers[None, :capacity], self.model.tok_emb.weight.dtype
-        plan = self.model._plan(places, None, dtype)
+        positions, dtype = self.numbers[None, :capacity], self.model.tok_emb.weight.dtype
+        plan = self.model._plan(positions, None, dtype)
         self.cos, sin = plan.cos[0, :, 0], plan.sin[0, :, 0]  # (capacity, head_dim)
         self.sin = torch.cat([-sin[:, : sin.shape[1] // 2], sin[:, sin.shape[1] // 2 :]], dim=1)
         self.blocks = self.blocks or [block_weights(block) for block in self.model.trf_blocks]

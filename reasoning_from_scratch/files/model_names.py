@@ -76,9 +76,9 @@ def model_exists(name: str | Path) -> bool:
     return is_model_name(name) or expanded(name).exists()
 
 
-def check_model_name(name: str | Path, known: Sequence[str] = ACCEPTED_MODELS) -> None:
+def check_model_name(name: str | Path, accepted: Sequence[str] = ACCEPTED_MODELS) -> None:
     """Refuses what is neither a known name nor on the disk, and LoRA without its base model."""
     if model_exists(name):
         base_model_of(name)
         return
-    raise unknown_name("model", str(name), known)
+    raise unknown_name("model", str(name), accepted)

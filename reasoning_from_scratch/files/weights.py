@@ -168,9 +168,9 @@ def config_from_state(state: Mapping[str, Tensor], origin: str | Path = "the fil
         names = ", ".join(list(shape)[:3]) or "nothing"
         raise UserError(f"{origin}: expected the names of a Qwen3 model, found {names}") from None
     tied = {"tie_embeddings": _head_is_tied(state)}
-    for known in _known_configs():
-        if by_shape.items() <= known.items():
-            return known | tied
+    for config in _known_configs():
+        if by_shape.items() <= config.items():
+            return config | tied
     rest = {key: qwen3.QWEN_CONFIG_06_B[key] for key in ("context_length", "qk_norm", "rope_base")}
     return by_shape | rest | tied | {"dtype": state["tok_emb.weight"].dtype}
 
@@ -222,8 +222,8 @@ def load_model_and_tokenizer(
         )
         folder = trained_folder(which_model)
         add_adapter(model, folder, base)
-        if asked := asked_of(folder):
-            tokenizer.files[PROMPT_FILE] = asked.to_json()
+        if prompt := asked_of(folder):
+            tokenizer.files[PROMPT_FILE] = prompt.to_json()
         return model, tokenizer
     # A function of the configuration may choose float32, too.
     in_float32 = dtype not in (None, torch.bfloat16)

@@ -17,7 +17,7 @@ def members(cuts: regions.Cuts) -> set[Fraction]:
     """Which of the points lie in a region: those with an odd number of cuts before them."""
 
     def before(cut, point):
-        return cut.place < point or (cut.place == point and cut.side == 0)
+        return cut.point < point or (cut.point == point and cut.side == 0)
 
     return {point for point in POINTS if sum(before(cut, point) for cut in cuts) % 2}
 
