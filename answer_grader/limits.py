@@ -29,8 +29,8 @@ class NotReal(Exception):
     """A root or logarithm left the real numbers at this point."""
 
 
-class Work:
-    """The budget of one comparison."""
+class Budget:
+    """How much work one comparison may still cost."""
 
     def __init__(self, limit: int = MAX_WORK):
         self.units_left = limit

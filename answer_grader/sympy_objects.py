@@ -3,7 +3,7 @@ itself does not use sympy; sympy never sees a string, only objects built here.""
 
 from fractions import Fraction
 
-from .limits import TooBig, Undefined, Unparsed, Work
+from .limits import Budget, TooBig, Undefined, Unparsed
 from .reading.statements import parse
 from .reading.trees import (
     Add,
@@ -19,7 +19,7 @@ from .reading.trees import (
     Pow,
     Root,
     Sym,
-    symbols,
+    symbol_names,
 )
 from .values import Evaluator
 
@@ -52,8 +52,8 @@ def check_size(tree: Node) -> None:
         for item in tree.items:
             check_size(item)
     else:
-        letters = {name: Fraction(3, 7) for name in symbols(tree)}
-        Evaluator(Work(), letters, real=False).evaluate(tree)
+        letters = {name: Fraction(3, 7) for name in symbol_names(tree)}
+        Evaluator(Budget(), letters, real=False).evaluate(tree)
 
 
 def to_sympy(tree: Node):

@@ -13,7 +13,7 @@ from fractions import Fraction
 from hashlib import sha256
 from math import comb, factorial, gcd, lcm, prod
 
-from .limits import MAX_BITS, NotReal, TooBig, Undefined, Unparsed, Work
+from .limits import MAX_BITS, Budget, NotReal, TooBig, Undefined, Unparsed
 from .reading.trees import (
     Add,
     Call,
@@ -30,7 +30,7 @@ from .reading.trees import (
     Unknown,
     contains,
     rational,
-    symbols,
+    symbol_names,
 )
 
 BITS = 400
@@ -71,9 +71,9 @@ class Evaluator:
     """
 
     def __init__(
-        self, work: Work, point: SamplePoint | None = None, real: bool = True, bits: int = BITS
+        self, budget: Budget, point: SamplePoint | None = None, real: bool = True, bits: int = BITS
     ):
-        self.work = work
+        self.budget = budget
         self.point = point
         self.real_only = real and point is not None
         self.bits = bits
@@ -85,7 +85,7 @@ class Evaluator:
         return mpmath_context(self.bits)
 
     def evaluate(self, tree: Node):
-        self.work.spend(4)
+        self.budget.spend(4)
         rule = EVALUATION_RULES.get(type(tree))
         if rule is None:
             raise Unparsed
@@ -103,8 +103,8 @@ class Evaluator:
 
     def checked(self, value):
         if isinstance(value, Fraction):
-            return self.work.charge(value)
-        self.work.spend(self.cost)
+            return self.budget.charge(value)
+        self.budget.spend(self.cost)
         if not self.mp.isfinite(value):
             raise Undefined
         if self.log2_size(value) > MAX_LOG2:
@@ -200,12 +200,12 @@ class Evaluator:
         if self.real_only and is_real(base) and base.real < 0:
             raise NotReal
         is_square_root = isinstance(exponent, Fraction) and exponent.denominator == 2
-        self.work.spend(4 * self.cost if is_square_root else self.cost_of_function)
+        self.budget.spend(4 * self.cost if is_square_root else self.cost_of_function)
         return self.snapped(self.mp.power(self.to_mpmath(base), self.to_mpmath(exponent)))
 
     def integer_power(self, base, exponent: int):
         if isinstance(base, Fraction):
-            return self.work.power(base, exponent)
+            return self.budget.power(base, exponent)
         return base**exponent
 
     def refuse_huge(self, base, exponent) -> None:
@@ -220,13 +220,13 @@ class Evaluator:
 
     def evaluate_call(self, tree: Call):
         name, values = tree.name, [self.evaluate(arg) for arg in tree.args]
-        if name in STEP_FUNCTIONS and symbols(tree):  # a few points say little about these
+        if name in STEP_FUNCTIONS and symbol_names(tree):  # a few points say little about these
             return self.unknown_function(name, values)
         if all(isinstance(value, Fraction) for value in values):
             exact = self.exact_function(name, values)
             if exact is not None:
                 return exact
-        self.work.spend(self.cost_of_function)
+        self.budget.spend(self.cost_of_function)
         values = [self.to_mpmath(value) for value in values]
         if name in ("ln", "log"):
             return self.logarithm(name, values)
@@ -273,7 +273,7 @@ class Evaluator:
     def gamma_function(self, function, values: list):
         if any(abs(value) > 1_000 or not is_real(value) for value in values):
             raise Undefined
-        self.work.spend(12 * self.cost_of_function)
+        self.budget.spend(12 * self.cost_of_function)
         try:
             return self.snapped(function(*values))
         except ValueError:
@@ -282,7 +282,7 @@ class Evaluator:
     def unknown_function(self, name: str, values: list) -> Fraction:
         """A value for an undefined function: equal arguments give the same random number, other
         arguments almost always another one."""
-        self.work.spend(20)
+        self.budget.spend(20)
         arguments = [self.mp.nstr(self.to_mpmath(value), 40) for value in values]
         pseudorandom = int.from_bytes(sha256(f"{name} {arguments}".encode()).digest()[:6], "big")
         return Fraction(pseudorandom % 10_007, 101)
@@ -307,7 +307,7 @@ class Evaluator:
             case (("fact" | "fact2"), [n]) if n >= 0:
                 if n > MAX_FACTORIAL:
                     raise TooBig
-                self.work.spend(n // 4)
+                self.budget.spend(n // 4)
                 return Fraction(factorial(n) if name == "fact" else prod(range(n, 0, -2)))
             case "binom", [n, k]:
                 return Fraction(self.binomial(n, k))
@@ -323,7 +323,7 @@ class Evaluator:
         chosen = min(k, n - k)
         if chosen > MAX_CHOSEN or n.bit_length() * chosen > MAX_BITS:
             raise TooBig
-        self.work.spend(chosen)
+        self.budget.spend(chosen)
         return comb(n, k)
 
 
@@ -345,11 +345,11 @@ EVALUATION_RULES: dict[type[Node], Callable] = {
 }
 
 
-def real_value(tree: Node, work: Work):
+def real_value(tree: Node, budget: Budget):
     """The value of a constant if it is a real number; otherwise Undefined is raised."""
-    if symbols(tree) or contains(tree, (Unknown,)):
+    if symbol_names(tree) or contains(tree, (Unknown,)):
         raise Undefined
-    value = Evaluator(work, bits=precision_for(tree)).evaluate(tree)
+    value = Evaluator(budget, bits=precision_for(tree)).evaluate(tree)
     if isinstance(value, Fraction):
         return value
     if not is_real(value):
@@ -359,7 +359,7 @@ def real_value(tree: Node, work: Work):
 
 def compare_reals(a, b) -> int:
     """The sign of a - b, where both are real."""
-    return 0 if Evaluator(Work()).equal(a, b) else 1 if subtract(a, b) > 0 else -1
+    return 0 if Evaluator(Budget()).equal(a, b) else 1 if subtract(a, b) > 0 else -1
 
 
 def subtract(a, b):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from ..limits import NotReal, Undefined, Unparsed, Work
+from ..limits import Budget, NotReal, Undefined, Unparsed
 from ..reading.statements import Answer
 from ..reading.trees import (
     Add,
@@ -20,7 +20,7 @@ from ..reading.trees import (
     TimeOfDay,
     Words,
     is_whole_number,
-    symbols,
+    symbol_names,
 )
 from .equality import Equality, as_single_fraction
 from .interpreter import Interpreter
@@ -44,15 +44,15 @@ ROUND_OR_ANGLE = {("(", ")"), ("⟨", "⟩")}
 
 
 def same_answer(a: Answer, b: Answer) -> bool:
-    return Comparison(Work()).same_answers(a, b)
+    return Comparison(Budget()).same_answers(a, b)
 
 
 class Comparison:
     """One comparison of two answers, with its own budget."""
 
-    def __init__(self, work: Work):
-        self.work = work
-        self.equality = Equality(work)
+    def __init__(self, budget: Budget):
+        self.budget = budget
+        self.equality = Equality(budget)
         self.interpreter = Interpreter(self.equality)
 
     def equal_formulas(self, a: Node, b: Node) -> bool:
@@ -87,7 +87,7 @@ class Comparison:
         return obj
 
     def same_objects(self, a: MathObject, b: MathObject) -> bool:
-        self.work.spend(2)
+        self.budget.spend(2)
         if compare := COMPARISONS.get((type(a), type(b))):
             return compare(self, a, b)
         if compare := COMPARISONS.get((type(b), type(a))):
@@ -244,7 +244,7 @@ class Comparison:
             return self.same_objects(a.value, b.value)
         if not (isinstance(a.value, Value) and isinstance(b.value, Value)):
             return False
-        formulas = symbols(a.value.tree) and symbols(b.value.tree)
+        formulas = symbol_names(a.value.tree) and symbol_names(b.value.tree)
         return bool(formulas) and self.same_equations(
             as_equation(a.name, a.value), as_equation(b.name, b.value)
         )

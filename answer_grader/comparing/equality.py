@@ -7,8 +7,8 @@ two answers that agree in so many and differ after that are not written by chanc
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ..limits import NotReal, TooBig, Undefined, Work
-from ..reading.trees import Add, Div, Mul, Neg, Node, Num, Pow, rational, symbols
+from ..limits import Budget, NotReal, TooBig, Undefined
+from ..reading.trees import Add, Div, Mul, Neg, Node, Num, Pow, rational, symbol_names
 from ..values import Evaluator, SamplePoint, precision_for
 
 SAMPLE_VALUES = [  # irregular, of both signs, small and large
@@ -21,8 +21,8 @@ ONE = Num(Fraction(1))
 
 
 class Equality:
-    def __init__(self, work: Work):
-        self.work = work
+    def __init__(self, budget: Budget):
+        self.budget = budget
 
     def equal(self, a: Node, b: Node) -> bool:
         if a == b:
@@ -40,21 +40,21 @@ class Equality:
         """(evaluator, value of a, value of b) at enough points: real ones or, if these are too few,
         with complex roots and logarithms."""
         bits = precision_for(a, b)
-        names = sorted(symbols(a) | symbols(b))
+        names = sorted(symbol_names(a) | symbol_names(b))
         if not names:
-            evaluator = Evaluator(self.work, bits=bits)
+            evaluator = Evaluator(self.budget, bits=bits)
             yield evaluator, evaluator.evaluate(a), evaluator.evaluate(b)
             return
         for real in (True, False):
             evaluated = []
             for point in sample_points(names):
-                evaluator = Evaluator(self.work, point, real, bits)
+                evaluator = Evaluator(self.budget, point, real, bits)
                 try:
                     evaluated.append((evaluator, evaluator.evaluate(a), evaluator.evaluate(b)))
                 except (NotReal, Undefined):
                     continue
                 except TooBig:
-                    if self.work.units_left < 0:
+                    if self.budget.units_left < 0:
                         raise
                     continue
                 yield evaluated[-1]
@@ -62,7 +62,7 @@ class Equality:
                     return
 
     def points_needed(self, a: Node, b: Node) -> int:
-        return ENOUGH_POINTS if symbols(a) or symbols(b) else 1
+        return ENOUGH_POINTS if symbol_names(a) or symbol_names(b) else 1
 
     # equations and inequalities
 
@@ -111,7 +111,7 @@ def as_single_fraction(tree: Node) -> tuple[Node, Node]:
                 for top, bottom in parts
             ]
             return Add(tuple(summands)), product_of(*different)
-        case Pow(base, exponent) if symbols(base) and (rational(exponent) or 0) < 0:
+        case Pow(base, exponent) if symbol_names(base) and (rational(exponent) or 0) < 0:
             top, bottom = as_single_fraction(base)
             power = Num(-rational(exponent))
             return Pow(bottom, power), Pow(top, power)

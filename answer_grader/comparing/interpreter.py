@@ -34,7 +34,7 @@ from ..reading.trees import (
     contains,
     name_of,
     sign_choices,
-    symbols,
+    symbol_names,
     without_degrees,
 )
 from ..reading.units import CELSIUS, DEGREE, FAHRENHEIT
@@ -81,7 +81,7 @@ class Interpreter:
         self.equality = equality
 
     def interpret(self, tree: Node) -> MathObject:
-        self.equality.work.spend(3)
+        self.equality.budget.spend(3)
         match tree:
             case Expression():
                 return self.interpret_expression(tree, ())
@@ -220,7 +220,7 @@ class Interpreter:
             case Infinity(sign):
                 return PLUS_INFINITY if sign == 1 else MINUS_INFINITY
             case Value(tree):
-                return real_value(tree, self.equality.work)
+                return real_value(tree, self.equality.budget)
         raise Undefined
 
     def interpret_set_operation(self, tree: SetOperation) -> MathObject:
@@ -264,7 +264,7 @@ class Interpreter:
             return True
         if not self.have_compatible_units((left, right)):
             return False
-        a, b = (real_value(bare_expression(side), self.equality.work) for side in (left, right))
+        a, b = (real_value(bare_expression(side), self.equality.budget) for side in (left, right))
         return compare_reals(20 * abs(subtract(a, b)), abs(a)) < 0
 
     def interpret_membership(self, left: Node, right: Node) -> MathObject:
@@ -285,7 +285,7 @@ class Interpreter:
             raise Undefined  # 18 = 17 is equal to nothing, itself included
         if self.all_equal(sides):
             return self.interpret(sides[0])
-        if len(sides) != 2 or not (symbols(sides[0]) or symbols(sides[1])):
+        if len(sides) != 2 or not (symbol_names(sides[0]) or symbol_names(sides[1])):
             raise Undefined  # 18 = 17 is equal to nothing, itself included
         return Equation(bare_expression(sides[0]), bare_expression(sides[1]))
 
@@ -333,13 +333,13 @@ class Interpreter:
         """As a region where it is linear in one letter, else with < or ≤."""
         if sign in (">", "≥"):
             sign, left, right = FLIPPED[sign], right, left
-        names = symbols(left) | symbols(right)
+        names = symbol_names(left) | symbol_names(right)
         if len(names) != 1:
             return Inequality(sign, left, right)
         (name,) = names
         if sign != "≠":
             for size, limit in ((left, right), (right, left)):
-                if is_absolute_value(size) and not symbols(limit):
+                if is_absolute_value(size) and not symbol_names(limit):
                     return self.absolute_value(sign, size.args[0], limit, size is left)
         if infinite_sign(left) or infinite_sign(right):
             return Named(name, Region(LINE))  # x < ∞
@@ -377,7 +377,7 @@ class Interpreter:
         """Where a formula is zero and whether it rises, if its values lie on one line."""
         bits, points = precision_for(formula), []
         for x in SAMPLE_VALUES[: ENOUGH_POINTS + 2]:
-            evaluator = Evaluator(self.equality.work, {name: x}, bits=bits)
+            evaluator = Evaluator(self.equality.budget, {name: x}, bits=bits)
             y = evaluator.evaluate(formula)
             if not is_real(y):
                 return None
@@ -451,12 +451,12 @@ def without_approximation(signs: tuple, sides: tuple) -> tuple[tuple, tuple]:
 
 def letter_occurs(name: str, tree: Node) -> bool:
     """Whether a letter, with or without an index, is in the tree."""
-    return (len(name) == 1 or name[1:2] == "_") and name in symbols(tree)
+    return (len(name) == 1 or name[1:2] == "_") and name in symbol_names(tree)
 
 
 def has_divisor(name: str, tree: Node) -> bool:
     """Whether a formula divides by something with this letter in it."""
-    if isinstance(tree, Div) and name in symbols(tree.bottom):
+    if isinstance(tree, Div) and name in symbol_names(tree.bottom):
         return True
     return any(has_divisor(name, child) for child in tree.children)
 

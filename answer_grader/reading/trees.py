@@ -268,7 +268,8 @@ def contains(tree: Node, kinds: tuple[type, ...], outside_functions: bool = Fals
     return False
 
 
-def symbols(tree: Node) -> set[str]:
+def symbol_names(tree: Node) -> set[str]:
+    """The names of all symbols."""
     names, stack = set(), [tree]
     while stack:
         node = stack.pop()
@@ -339,7 +340,7 @@ def name_of(tree: Node) -> str | None:
         case Sym(name):
             return name
         case Unknown(name):
-            return f"{name}({','.join(sorted(symbols(tree)))})"
+            return f"{name}({','.join(sorted(symbol_names(tree)))})"
         case Call("abs", (inner,)):
             name = name_of(inner)  # |AB| is a length as AB is, |x| is not x
             return name if name and len(name) > 1 else None
