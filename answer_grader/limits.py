@@ -32,8 +32,8 @@ class NotReal(Exception):
 class Budget:
     """How much work one comparison may still cost."""
 
-    def __init__(self, limit: int = MAX_WORK):
-        self.units_left = limit
+    def __init__(self) -> None:
+        self.units_left = MAX_WORK
 
     def spend(self, units: int = 1) -> None:
         self.units_left -= units

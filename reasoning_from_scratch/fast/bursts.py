@@ -74,7 +74,7 @@ class BurstBatch(RunningBatch):
         return min(row.room for row in self.rows if row) > len(burst.draws)
 
     def decode_burst(self, unseen_steps: int = 0) -> Burst:
-        """Draw a few tokens for each row. `unseen`: how many draws before these have not been
+        """Draw a few tokens for each row. `unseen_steps`: how many draws before these we have not
         looked at."""
         count = min(self.steps_per_burst, *(row.room - unseen_steps for row in self.rows if row))
         draw_positions = self.positions + torch.arange(count, device=self.device)  # (B, count)
@@ -112,7 +112,7 @@ class BurstBatch(RunningBatch):
         return filled <= len(self.rows) * self.compacts_at_share
 
     def _empty_rows(self, free: list[int]) -> None:
-        """Reset these rows to length 0: else they would outgrow the limit of a row."""
+        """Reset these rows to length 0: otherwise they would outgrow the limit of a row."""
         unseen_steps = len(self.next_burst.draws) if self.next_burst else 0
         longest = max(row.tokens_read for row in self.rows if row)
         self.cache.empty(self._index(free), longest + unseen_steps)

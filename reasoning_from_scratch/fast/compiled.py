@@ -85,7 +85,7 @@ class CompiledPass:
                 torch.autograd.grad(logprobs.sum() + keys.sum() + values.sum(), x)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # of the compiler, or of the compiler's compiler
+        except Exception as error:  # from torch.compile, or from the compiler that it calls
             reason = shorten(str(error), 200, placeholder=" ...")
             log.warning("torch.compile fails, training continues without it: %s", reason)
             return False

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from reasoning_from_scratch.sampling import kept_tokens
 
-# The cut is first looked for among this many of the largest entries. A GPU finds 1,024 as fast.
+# The cut is first sought among this many of the largest entries. A GPU finds 1,024 as fast.
 CANDIDATES, GPU_CANDIDATES = 256, 1024
 TINY = torch.finfo(torch.float32).tiny  # top_p 0, too, keeps the largest
 BUCKETS = 0x3F80 + 1  # what the upper 16 bits of a float32 from 0 to 1 can be
@@ -51,7 +51,7 @@ def cut_by_buckets(probs: Tensor, top_p: float) -> Tensor:
 def cut_row(row: np.ndarray, top_p: np.float32, out: np.ndarray) -> None:
     """One row (V,), cut, into `out`. The upper 16 bits of a positive float32 grow with it, so
     they number its bucket."""
-    buckets = (row.view(np.int32) >> 16).clip(0, BUCKETS - 1)  # of NaN: somewhere
+    buckets = (row.view(np.int32) >> 16).clip(0, BUCKETS - 1)  # NaN goes anywhere
     mass = np.bincount(buckets, row, BUCKETS)[::-1].cumsum()  # float64, from the top
     rank = min(int(mass.astype(np.float32).searchsorted(top_p)), BUCKETS - 1)
     at_cut = np.sort(row[buckets == BUCKETS - 1 - rank])[::-1]
@@ -98,7 +98,7 @@ def cut_by_digits(probs: Tensor, top_p: float, top_k: int) -> Tensor:
     """The bits of a positive float32, as an integer, grow with it. So the smallest probability
     that is kept is looked up like a word in a dictionary: first digit, second digit, third digit.
     All shapes are fixed and nothing is read from the GPU, so a CUDA graph may contain this."""
-    bits = probs.view(torch.int32) & 0x7FFFFFFF  # (B, V); of NaN: somewhere
+    bits = probs.view(torch.int32) & 0x7FFFFFFF  # (B, V); NaN goes anywhere
     amounts = (probs * ONE_AS_INTEGER).long()
     top_p = max(top_p, TINY)
     target = probs.new_full((len(probs), 1), top_p)

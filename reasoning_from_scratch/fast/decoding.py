@@ -57,9 +57,7 @@ log = logging.getLogger("reasoning_from_scratch")
 
 # Packing the weights, or recording, costs as much as it saves in about this many steps.
 MIN_STEPS = 32
-WIDE_VOCABULARY = (
-    8192  # tokens of a vocabulary; drawing from a smaller one takes torch no time to speak of
-)
+WIDE_VOCABULARY = 8192  # tokens of a vocabulary; from a smaller one, torch draws in next to no time
 
 
 def decoder_for(
@@ -122,7 +120,7 @@ def draw_for(model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> C
 
 
 def batch_for(model: Qwen3Model) -> type[RunningBatch]:
-    """What holds the rollouts that are being sampled; looking at each token is free on a CPU."""
+    """The class for a running batch: on a CPU, looking at each token is free."""
     return RunningBatch if on_cpu(model) else BurstBatch
 
 
@@ -244,7 +242,7 @@ def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> Pr
     return PromptPlan(cos, sin, mask, width, (row[None], new_positions), (row, column))
 
 
-# --- the model, as decode.c takes it ---
+# --- the model in decode.c's structures ---
 
 
 C_TYPES = {"pointers": ctypes.c_void_p, "integers": ctypes.c_int64, "numbers": ctypes.c_double}
@@ -396,7 +394,7 @@ def is_plain_norm(norm: nn.Module) -> TypeGuard[RMSNorm]:
 
 
 def has_hooks(model: Qwen3Model) -> bool:
-    """A hook runs when its module is called. decode.c and recordings do not call modules."""
+    """Hooks run when their module is called, but decode.c and recordings do not call modules."""
     return any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
 
 
@@ -470,7 +468,7 @@ class CompiledDecoder(Decoder):
 
     def _matrix(self, *linears: Any, interleaved: bool = False) -> Matrix:
         """Matrices with the same inputs become one: the strips of several follow each other or,
-        `in_turn`, alternate."""
+        if `interleaved`, alternate."""
         weights = [linear.weight.detach() for linear in linears]
         outputs, inputs = sum(map(len, weights)), weights[0].shape[1]
         biases = [linear.bias for linear in linears]
@@ -565,7 +563,7 @@ class CompiledDecoder(Decoder):
         return logits
 
 
-# --- the draw, as decode.c takes it ---
+# --- drawing tokens in C ---
 
 
 class CompiledDraw(NamedTuple):

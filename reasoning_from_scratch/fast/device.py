@@ -80,8 +80,9 @@ def default_dtype(device: torch.device, cfg: Mapping) -> torch.dtype:
 
 @cache
 def cpu_dtype() -> torch.dtype:
-    """What this processor multiplies faster, measured in some milliseconds. (Instructions for
-    bfloat16 have many names: avx512_bf16, amx_bf16, ARM's bf16; and torch must use them.)"""
+    """The format that this processor multiplies faster, measured in some milliseconds.
+    (Instructions for bfloat16 have many names: avx512_bf16, amx_bf16, ARM's bf16; and torch must
+    use them.)"""
     speedup = product_seconds(torch.float32) / product_seconds(torch.bfloat16)
     fast = speedup >= MIN_BFLOAT16_SPEEDUP
     log.info(
@@ -94,7 +95,7 @@ def cpu_dtype() -> torch.dtype:
 
 
 def product_seconds(dtype: torch.dtype) -> float:
-    """The fastest of some matrix products, as a model's layers compute them."""
+    """Seconds for the fastest of some matrix products like those of a model's layers."""
     x, weight = torch.ones(128, 1024, dtype=dtype), torch.ones(1024, 1024, dtype=dtype)
     seconds = []
     for _ in range(6):
@@ -160,7 +161,7 @@ def seeded_model(**family) -> Qwen3Model:
     """A small model for comparing processors."""
     sizes = {"vocab_size": 32, "context_length": 64, "emb_dim": 32, "hidden_dim": 64}
     heads = {"n_heads": 4, "n_kv_groups": 2, "head_dim": 32, "n_layers": 2, "qk_norm": True}
-    with torch.random.fork_rng(devices=()):  # what others draw stays as it was
+    with torch.random.fork_rng(devices=()):  # other code's random draws stay the same
         model = Qwen3Model({**sizes, **heads, "rope_base": 1e4, "dtype": torch.float32} | family)
     generator = torch.Generator().manual_seed(1)  # on the CPU: the same weights on every device
     with torch.no_grad():

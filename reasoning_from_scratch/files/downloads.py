@@ -63,7 +63,7 @@ def download_file(
     """Download `url`, or else `backup_url`, as `path`. A file that is already there stays.
 
     The file gets its name once it is complete and `finish` has accepted it. `finish` may rewrite
-    the file, and raises ValueError if it is not good.
+    the file, and raises ValueError if it is invalid.
     """
     path, failures = Path(path), []
     if path.exists():

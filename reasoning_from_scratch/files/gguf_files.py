@@ -84,12 +84,12 @@ PRE_TOKENIZERS = {
     "llama-v3": LLAMA_3,
 }
 NEEDS_GGUF = "the extra `gguf` is needed: uv run --extra gguf rfs ..., or pip install gguf"
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # kinds of tokens
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # token types in GGUF
 # A file of Qwen's names only <|im_end|>, which ends a turn. Its generation_config.json on the hub
 # also lists <|endoftext|>, which ends a document and so an answer without the chat template.
 # llama.cpp stops there, too, in any model.
 END_OF_DOCUMENT = "<|endoftext|>"
-CONVERSION = 2  # counts up when the folder below would be written differently
+CONVERSION = 2  # raised when the folder below would be written differently
 
 
 def converted_gguf_folder(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
@@ -143,7 +143,7 @@ def read_gguf(path: Path):
         raise UserError(f"to read {path.name} {NEEDS_GGUF}") from None
     try:
         return GGUFReader(path)
-    except Exception as error:  # numpy and struct raise anything for bytes that mean nothing
+    except Exception as error:  # numpy and struct raise any exception for invalid bytes
         raise UserError(f"{path} is damaged, cut off or not a GGUF file") from error
 
 
@@ -255,7 +255,7 @@ def in_hf_row_order(weight: np.ndarray, heads: int) -> np.ndarray:
 def gguf_config(
     fields: Fields, state: Mapping[str, Tensor], rope_factors: np.ndarray | None
 ) -> dict:
-    """Our configuration."""
+    """Our model's configuration."""
     emb_dim = fields.model_value("embedding_length")
     heads = fields.model_value("attention.head_count")
     head_dim = fields.model_value("attention.key_length", emb_dim // heads)

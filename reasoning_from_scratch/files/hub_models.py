@@ -82,7 +82,7 @@ def _download_model(name: str) -> Path:
         if not has_tokenizer(folder):
             check_hub_answers(name)
             raise UserError(f"{name} has no config.json or no tokenizer.json: it cannot be opened")
-        # Checked first, so that no gigabytes are downloaded in vain.
+        # Checked first, so that no gigabytes are downloaded for nothing.
         config_from_hf(read_json(folder / "config.json"), f"{name}, config.json")
         snapshot_download(name, allow_patterns=weight_files(folder))
         if not is_complete(folder):
@@ -132,8 +132,8 @@ def kept_qwen(name: str) -> Path | None:
 
 
 def qwen(name: str) -> Path:
-    """Qwen's file, from the hub's cache or the hub. What is downloaded is checked before it is
-    used, so that a figure measured with it means the same everywhere."""
+    """Qwen's file, from the hub's cache or the hub. A download is checked before it is used, so
+    that results measured with it are comparable everywhere."""
     if kept := kept_qwen(name):
         return kept
     expected = QWENS[name]

@@ -75,7 +75,7 @@ def build_model(
 
     `dtype` None keeps the file's, and allocates nothing: the tensors stay mapped from the file.
     """
-    embedding = state.get("tok_emb.weight", torch.empty(0))  # without one check_state says so
+    embedding = state.get("tok_emb.weight", torch.empty(0))  # if it is missing, check_state says so
     dtype = dtype or embedding.dtype
     # A separate head is used, whatever the configuration says: transformers does the same.
     tied = cfg.get("tie_embeddings", False) and _head_is_embedding(state)
@@ -139,13 +139,13 @@ def _copy_into(model: Qwen3Model, state: dict[str, Tensor], origin: str | Path) 
     model.load_state_dict(state)
 
 
-# ---- what is in a file
+# ---- the configuration of a bare file
 
 FIRST_QUERY = "trf_blocks.0.att.W_query.weight"
 
 
 def config_from_state(state: Mapping[str, Tensor], origin: str | Path = "the file") -> dict:
-    """The configuration of a bare state dict: a known one of these shapes, else one from them."""
+    """The configuration of a bare state dict: a known one with these shapes, else one from them."""
     shape = {name: tuple(tensor.shape) for name, tensor in state.items()}
     if FIRST_QUERY in shape and "trf_blocks.0.att.q_norm.scale" not in shape:  # no Qwen3
         raise UserError(
@@ -182,7 +182,7 @@ def _head_is_tied(state: Mapping[str, Tensor]) -> bool:
 
 
 def _head_is_embedding(state: Mapping[str, Tensor]) -> bool:
-    """Whether a model with one matrix for both computes what these tensors say."""
+    """Whether head and embedding are equal, so that one matrix can serve as both."""
     head, embedding = state.get("out_head.weight"), state.get("tok_emb.weight")
     return head is None or head is embedding or embedding is None or torch.equal(head, embedding)
 
