@@ -43,9 +43,7 @@ from reasoning_from_scratch.sampling import Draw, sample_next_token
 
 log = logging.getLogger("reasoning_from_scratch")
 
-WIDTH_STEP = (
-    256  # slots: a recording serves this many steps, which see at most as many hidden slots
-)
+WIDTH_STEP = 256  # slots: a recording serves this many steps, with at most as many hidden slots
 FIRST_CAPACITY = 1024  # slots that a row gets from the start, if its rollout may get that long
 FREE_BYTES = 2**30  # bytes that a GPU should have free for a recording
 
@@ -55,8 +53,7 @@ def round_up_slots(tokens: int) -> int:
 
 
 def rows_to_compute(rows: int, max_rows: int) -> int:
-    """How many rows to compute when `rows` of at most `max_rows` are left: a power of two, or
-    all."""
+    """How many rows to compute for the `rows` that are left: a power of two, at most `max_rows`."""
     return min(1 << (rows - 1).bit_length(), max_rows)
 
 
