@@ -31,7 +31,7 @@ from reasoning_from_scratch.ch05 import answer_token_ids
 from reasoning_from_scratch.ch06 import evaluation_mode
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import replacing, write_whole
+from reasoning_from_scratch.files.disk import replacing, write_atomically
 from reasoning_from_scratch.files.downloads import (
     download_file,
     download_qwen3_small,
@@ -146,7 +146,7 @@ def load_distill_data(local_path=None, partition="deepseek-r1-math-train", save_
     if not isinstance(rows, list):  # try again, or say why not
         return [row for _, row in file_rows(download_file(url, path))]
     if save_copy:
-        write_whole(path, json.dumps(rows, indent=2))
+        write_atomically(path, json.dumps(rows, indent=2))
     return rows
 
 

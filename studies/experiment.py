@@ -45,7 +45,7 @@ from typing import Literal
 import torch
 
 from reasoning_from_scratch.errors import UserError, check_names
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.rewards import correctness
@@ -398,7 +398,7 @@ def main(options: Options) -> None:
 def kept(path: Path, compute: Callable[..., dict], *given) -> dict[str, float]:
     """The file's contents; if there is no file yet, they are computed and written."""
     if not path.exists():
-        write_whole(path, json.dumps(compute(*given), indent=2) + "\n")
+        write_atomically(path, json.dumps(compute(*given), indent=2) + "\n")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -500,7 +500,7 @@ def teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) ->
         for p, group, (right,) in zip(problems, answers.groups, answers.correct, strict=True)
         if right
     ]
-    write_whole(path, as_lines(rows))
+    write_atomically(path, as_lines(rows))
     return {"seconds": time.process_time() - started, "sampled": answers.accuracy}
 
 
@@ -512,7 +512,7 @@ def write_lessons(options: Options, others: Path) -> None:
         for p in word_problems.worked()[: options.examples]
     ]
     rows += read_lines(others / "teacher-answers" / "answers.jsonl")
-    write_whole(others / "adapter" / "lessons.jsonl", as_lines(rows))
+    write_atomically(others / "adapter" / "lessons.jsonl", as_lines(rows))
 
 
 def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:
@@ -529,7 +529,7 @@ def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[
         for problem, rate in zip(problems, found, strict=True)
         if 0 < rate < 1
     ]
-    write_whole(path, as_lines(rows))
+    write_atomically(path, as_lines(rows))
     row = {"seconds": time.process_time() - started, "sampled": mean(found)}
     row |= {"never": mean(rate == 0 for rate in found), "between": len(rows) / len(found)}
     return row | {"always": mean(rate == 1 for rate in found)}
@@ -560,7 +560,7 @@ def show(options: Options, seed: int, stages: Path) -> None:
         kinds[kind].append(told | dict(zip(names, texts, strict=True)))
     found = {kind: {"count": len(some), "first": some[:2]} for kind, some in kinds.items()}
     path = options.out.with_name(f"{options.out.stem}_examples_{seed}.json")
-    write_whole(path, json.dumps(found, indent=2) + "\n")
+    write_atomically(path, json.dumps(found, indent=2) + "\n")
     replace_rows(
         options.out.with_name(f"{options.out.stem}_curve.csv"),
         {"seed": str(seed)}, curve(read_lines(stages / "grpo" / "run" / "metrics.jsonl")),

@@ -13,7 +13,7 @@ from pathlib import Path
 from gsm8k_questions import LONGEST, as_lesson, four_examples, split
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.rewards import correctness
@@ -43,7 +43,7 @@ def collect(
     while not chunks or spent(chunks) < seconds:
         first = len(chunks) * CHUNK % len(order)
         chunks.append(answered(policy, prompt, order[first : first + CHUNK], len(chunks), seed))
-        write_whole(path, as_lines(chunks))
+        write_atomically(path, as_lines(chunks))
     return chunks
 
 
@@ -78,7 +78,7 @@ def write_lessons(path: Path, chunks: Sequence[dict], who: str) -> dict[str, flo
             f"{who} solved none of {answers} training problems, so there is nothing to learn from: "
             "give it more time with --budget, or choose another model"
         )
-    write_whole(path, as_lines(list(each.values())))
+    write_atomically(path, as_lines(list(each.values())))
     found = sum(len(chunk["lessons"]) for chunk in chunks)
     return {"lessons": float(len(each)), "solved": found / answers}
 

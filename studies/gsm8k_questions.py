@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.problems import Problem
 from rfs import load_problems
 from rfs.own_policy import Policy
@@ -83,7 +83,7 @@ def spelled(name: str) -> str:
 def prompt_in(folder: Path, name: str) -> str:
     """The prompt as a file, which is what --prompt takes."""
     path = folder / f"{spelled(name)}.txt"
-    write_whole(path, PROMPTS[name]() + "\n")
+    write_atomically(path, PROMPTS[name]() + "\n")
     return f"{'plain' if name.endswith('no template') else 'chat'}:{path}"
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import mean
 
 from reasoning_from_scratch.errors import check_names
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.text import as_lines
@@ -93,7 +93,7 @@ def trained(options: Options, seed: int, folder: Path) -> float:
     files = {"held_back": folder.parent / "held_back.jsonl", "train": folder.parent / "train.jsonl"}
     for path, some in zip(files.values(), split(options.problems), strict=True):
         rows = [{"problem": p.problem, "answer": p.answer, "level": p.level} for p in some]
-        write_whole(path, as_lines(rows))
+        write_atomically(path, as_lines(rows))
     settings = dict(
         recipe="grpo", model=options.model, problems=str(files["train"]), steps=options.steps,
         seed=seed, prompt=prompt_in(folder.parent, options.prompt), lora_rank=8, lr=options.lr,

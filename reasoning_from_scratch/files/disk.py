@@ -54,7 +54,7 @@ def disk_errors_as(what: str, advice: str) -> Iterator[None]:
         raise UserError(f"{what}: {why}; {advice}") from error
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Replace a file in one step: readers see the old contents or the new, never a part."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

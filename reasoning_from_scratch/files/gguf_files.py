@@ -35,7 +35,7 @@ from reasoning_from_scratch.files.disk import (
     disk_errors_as,
     sync_folder,
     user_cache,
-    write_whole,
+    write_atomically,
 )
 from reasoning_from_scratch.files.tensor_files import (
     FAMILIES,
@@ -178,14 +178,14 @@ def write_folder(reader, path: Path, folder: Path, dtype: torch.dtype) -> None:
     generation = {"eos_token_id": eos, "pad_token_id": pad}
     if settings["bos_token"] is not None:
         generation["bos_token_id"] = fields.get("tokenizer.ggml.bos_token_id")
-    write_whole(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+    write_atomically(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     save_state(state, folder / WEIGHTS)
     for name, content in (
         ("tokenizer_config.json", settings),
         ("generation_config.json", generation),
         ("config.json", config_to_hf(cfg, eos, pad)),
     ):
-        write_whole(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def end_token_ids(fields: Fields, tokenizer: Tokenizer) -> list[int]:

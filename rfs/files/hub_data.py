@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import user_cache, write_whole
+from reasoning_from_scratch.files.disk import user_cache, write_atomically
 
 BRANCH = "refs/convert/parquet"
 PARTIAL = "partial-"  # of a large set the hub converts the first 5 GB
@@ -72,7 +72,7 @@ def hub_data_set(repository: str) -> HubDataSet:
         return HubDataSet(**json.loads(note.read_text(encoding="utf-8")))
     data_set = _listed(repository)
     note.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(note, json.dumps(asdict(data_set), indent=2))
+    write_atomically(note, json.dumps(asdict(data_set), indent=2))
     return data_set
 
 

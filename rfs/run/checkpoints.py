@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import sync_folder, write_whole
+from reasoning_from_scratch.files.disk import sync_folder, write_atomically
 from reasoning_from_scratch.files.tensor_files import save_state
 from reasoning_from_scratch.text import json_line, read_lines
 from rfs.files.saved_models import (
@@ -80,7 +80,7 @@ class Checkpoints:
                 save_weights(target)
             if optimizer is not None and not known.state_path:
                 save_state(optimizer, beside / OPTIMIZER_FILE)
-                write_whole(beside / STATE_FILE, json_line(state | {"line": extras}))
+                write_atomically(beside / STATE_FILE, json_line(state | {"line": extras}))
                 new = replace(new, state_path=str(beside))
             for folder in (target, beside, self.folder, self.states, self.run):
                 sync_folder(folder)
@@ -97,7 +97,7 @@ class Checkpoints:
 
     def write_index(self, saves: list[Save]) -> None:
         saves = sorted(saves, key=lambda save: save.batch)
-        write_whole(self.index, "".join(json_line(save.line()) + "\n" for save in saves))
+        write_atomically(self.index, "".join(json_line(save.line()) + "\n" for save in saves))
         self.saves = saves
 
     def failure(self, batch: int, error: OSError) -> str:

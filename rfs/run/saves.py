@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
@@ -92,4 +92,4 @@ class Saves:
         asked = asked_by(tokenizer)
         prompt = asked.read_by(tokenizer, PLACE) if asked else ""
         card = model_card(self.config, name, batch, episodes, known, prompt)
-        write_whole(path / CARD_FILE, card)
+        write_atomically(path / CARD_FILE, card)
