@@ -21,13 +21,12 @@ from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.data_sets import DATA_SETS, DataSet
+from reasoning_from_scratch.files.data_sets import DATA_SETS, GITHUB_RAW, DataSet
 from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 
 log = logging.getLogger("reasoning_from_scratch")
 
 TIMEOUT = (10, 30)  # seconds to connect; seconds without a byte
-GITHUB_RAW = "https://raw.githubusercontent.com"
 QWEN3_REPOSITORY = "rasbt/qwen3-from-scratch"
 GRPO_REPOSITORY = "rasbt/qwen3-from-scratch-grpo-checkpoints"
 GRPO_FOLDERS = {
@@ -42,8 +41,6 @@ OTHER_STEPS = tuple(range(50, 501, 50))
 GRPO_CHECKPOINTS = {  # kind -> steps that are published
     kind: NO_KL_STEPS if kind == "no_kl" else OTHER_STEPS for kind in GRPO_FOLDERS
 }
-
-
 DISTILL_REPOSITORY = "rasbt/qwen3-from-scratch-distill-checkpoints"
 DISTILL_STEPS = {  # kind -> the steps that are published, after one, two and three epochs
     "deepseek_r1": (6682, 13364, 20046),

@@ -17,8 +17,8 @@ SHIPPED = (
 SHIPPED_LORA = ("qwen-gsm8k",)  # only the adapter; its base model is downloaded
 # Qwen3-0.6B: `instruct` is `reasoning` with thinking switched off.
 QWEN3_KINDS = {"base": "base", "reasoning": "reasoning", "instruct": "reasoning"}
-QWENS = ("qwen-0.5b", "qwen-1.5b")  # Qwen2.5-Coder-Instruct, in 4 bits
-MODEL_NAMES = ("tiny", *SHIPPED, *QWEN3_KINDS, "smollm2", *QWENS, *SHIPPED_LORA)
+QWEN_NAMES = ("qwen-0.5b", "qwen-1.5b")  # Qwen2.5-Coder-Instruct, in 4 bits
+MODEL_NAMES = ("tiny", *SHIPPED, *QWEN3_KINDS, "smollm2", *QWEN_NAMES, *SHIPPED_LORA)
 ACCEPTED_MODELS = (*MODEL_NAMES, "OWNER/NAME on the hub", "a folder", "a file")
 
 HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)

@@ -18,7 +18,7 @@ from reasoning_from_scratch.files.hub_models import hub_model_folder, qwen, smol
 from reasoning_from_scratch.files.model_names import (
     ADAPTER_CONFIG,
     QWEN3_KINDS,
-    QWENS,
+    QWEN_NAMES,
     SHIPPED,
     base_model_of,
     check_model_name,
@@ -274,7 +274,7 @@ def _weights_path(which_model: str | Path, local_dir: str | Path, in_float32: bo
         return Path(local_dir) / f"qwen3-0.6B-{kind}.pth"
     if name == "smollm2":
         return smollm2()
-    if name in QWENS:
+    if name in QWEN_NAMES:
         return converted_gguf_folder(qwen(name))
     if is_hub_name(name) and not Path(name).exists():
         return hub_model_folder(name)
