@@ -1,6 +1,6 @@
 """Judging answers: is the answer in the box the same as the truth?
 
-    text --reading/--> tree --comparing/--> the kind of thing it is --comparing/--> the same or not
+    text --reading/--> tree --comparing/--> the object that it denotes --comparing/--> same or not
                                   values.py computes values, where there are any
 
 verdict.py is the entry point. Nothing here imports the rest of the package; no string is ever
@@ -16,7 +16,7 @@ from .verdict import (
     answer_verdict,
     check_truth,
     grade_answer,
-    parses,
+    has_readable_answer,
 )
 
 __all__ = [
@@ -29,6 +29,6 @@ __all__ = [
     "grade_answer",
     "answer_verdict",
     "judged_part",
-    "parses",
+    "has_readable_answer",
     "sympy_parser",
 ]

@@ -7,17 +7,17 @@ are not: they could turn a few given numbers into almost any other.
 
 from fractions import Fraction
 
-from .limits import TooBig, Undefined, Unparsed, Work
+from .limits import Budget, TooBig, Undefined, Unparsed
 from .reading.statements import parse
 from .reading.trees import Add, Div, Mul, Neg, Node, Num
-from .values import Values
+from .values import Evaluator
 
 
 def arithmetic(text: str) -> tuple[Fraction, list[int]] | None:
     """(value, the whole numbers in it, in order), or None if the text is no such calculation."""
     try:
         tree = parse(text).tree
-        return Values(Work()).of(tree), numbers_in(tree)
+        return Evaluator(Budget()).evaluate(tree), numbers_in(tree)
     except (Unparsed, TooBig, Undefined, RecursionError):
         return None
 

@@ -29,18 +29,18 @@ class NotReal(Exception):
     """A root or logarithm left the real numbers at this point."""
 
 
-class Work:
-    """The budget of one comparison."""
+class Budget:
+    """How much work one comparison may still cost."""
 
-    def __init__(self, limit: int = MAX_WORK):
-        self.left = limit
+    def __init__(self) -> None:
+        self.units_left = MAX_WORK
 
     def spend(self, units: int = 1) -> None:
-        self.left -= units
-        if self.left < 0:
+        self.units_left -= units
+        if self.units_left < 0:
             raise TooBig
 
-    def number(self, value: Fraction) -> Fraction:
+    def charge(self, value: Fraction) -> Fraction:
         """Charges for an exact number by its size, and refuses one that has grown too long."""
         bits = value.numerator.bit_length() + value.denominator.bit_length()
         if bits > MAX_BITS:
@@ -57,4 +57,4 @@ class Work:
             raise TooBig
         if base in (1, -1):
             exponent %= 2
-        return self.number(base**exponent)
+        return self.charge(base**exponent)

@@ -3,7 +3,7 @@ itself does not use sympy; sympy never sees a string, only objects built here.""
 
 from fractions import Fraction
 
-from .limits import TooBig, Undefined, Unparsed, Work
+from .limits import Budget, TooBig, Undefined, Unparsed
 from .reading.statements import parse
 from .reading.trees import (
     Add,
@@ -19,11 +19,11 @@ from .reading.trees import (
     Pow,
     Root,
     Sym,
-    symbols,
+    symbol_names,
 )
-from .values import Values
+from .values import Evaluator
 
-IN_SYMPY = {  # our name of a function -> sympy's
+SYMPY_NAMES = {  # our name of a function -> sympy's
     "ln": "log",
     "abs": "Abs",
     "ceil": "ceiling",
@@ -33,7 +33,7 @@ IN_SYMPY = {  # our name of a function -> sympy's
     "max": "Max",
     "min": "Min",
 } | {name: name for name in "sin cos tan cot sec csc sinh cosh tanh exp floor".split()}
-IN_SYMPY |= {f"arc{name}": f"a{name}" for name in "sin cos tan cot".split()}
+SYMPY_NAMES |= {f"arc{name}": f"a{name}" for name in "sin cos tan cot".split()}
 
 
 def sympy_parser(expr: str):
@@ -52,8 +52,8 @@ def check_size(tree: Node) -> None:
         for item in tree.items:
             check_size(item)
     else:
-        letters = {name: Fraction(3, 7) for name in symbols(tree)}
-        Values(Work(), letters, real=False).of(tree)
+        letters = {name: Fraction(3, 7) for name in symbol_names(tree)}
+        Evaluator(Budget(), letters, real=False).evaluate(tree)
 
 
 def to_sympy(tree: Node):
@@ -85,6 +85,6 @@ def to_sympy(tree: Node):
             return sympy.root(*parts)
         case Call("log"):
             return sympy.log(parts[0], parts[1] if len(parts) == 2 else 10)
-        case Call(name) if name in IN_SYMPY:
-            return getattr(sympy, IN_SYMPY[name])(*parts)
+        case Call(name) if name in SYMPY_NAMES:
+            return getattr(sympy, SYMPY_NAMES[name])(*parts)
     raise Unparsed

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from .comparing.comparison import same_answer
 from .limits import MAX_CHARS, TooBig, Unparsed
-from .reading.boxes import boxed_answer, last_box
+from .reading.boxes import boxed_answer, last_box_start
 from .reading.choices import bare_choice, labelled_choice
 from .reading.statements import parse
 
@@ -21,7 +21,7 @@ class UnreadableTruth(ValueError):
 def answer_verdict(pred_text: str, gt_text: str) -> str:
     """ "correct", "wrong", "unparsed" (no answer that we can read) or "too big" (to decide)."""
     try:
-        return decide(boxed_or_whole(pred_text), boxed_or_whole(gt_text))
+        return decide(box_or_text(pred_text), box_or_text(gt_text))
     except Unparsed:
         return "unparsed"
     except (TooBig, RecursionError):
@@ -35,9 +35,9 @@ def grade_answer(pred_text: str, gt_text: str) -> bool:
     return answer_verdict(pred_text, gt_text) == "correct"
 
 
-def boxed_or_whole(text: str) -> str:
+def box_or_text(text: str) -> str:
     """The contents of the last box; without any box, the text itself. Never both."""
-    if last_box(text) < 0:
+    if last_box_start(text) < 0:
         return text.strip()
     boxed = boxed_answer(text)
     if boxed is None:
@@ -54,7 +54,7 @@ def decide(pred: str, truth: str) -> str:
         return "correct"
     if PLAIN_NUMBER.fullmatch(pred) and PLAIN_NUMBER.fullmatch(truth):
         return "correct" if Fraction(pred) == Fraction(truth) else "wrong"
-    if same_choice(pred, truth) or same_choice(truth, pred):
+    if agree_as_choice(pred, truth) or agree_as_choice(truth, pred):
         return "correct"
     answer = parse(pred)
     try:
@@ -64,8 +64,8 @@ def decide(pred: str, truth: str) -> str:
     return "correct" if same_answer(answer, expected) else "wrong"
 
 
-def same_choice(labelled: str, other: str) -> bool:
-    """Whether they agree if (C) 12 may be read as the choice C or as 12."""
+def agree_as_choice(labelled: str, other: str) -> bool:
+    """Whether both agree if (C) 12 may be read as the choice C or as 12."""
     choice = labelled_choice(labelled)
     if choice is None:
         return False
@@ -80,7 +80,7 @@ def same_choice(labelled: str, other: str) -> bool:
         return False
 
 
-def parses(text: str) -> bool:
+def has_readable_answer(text: str) -> bool:
     """Whether a model's text has a box with an answer that we can read."""
     try:
         boxed = boxed_answer(text)
@@ -92,7 +92,7 @@ def parses(text: str) -> bool:
 def check_truth(answer: str) -> str:
     """The answer of a data set, or an error: a truth that cannot be read grades nothing."""
     try:
-        parse(boxed_or_whole(answer))
+        parse(box_or_text(answer))
     except (Unparsed, TooBig):
         raise UnreadableTruth(
             f"the answer {answer[:60]!r} cannot be read by the grader; correct it or drop the "

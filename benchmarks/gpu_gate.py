@@ -44,7 +44,7 @@ from duel import (  # noqa: E402
 )
 
 from reasoning_from_scratch.fast.compiled import CompiledPass  # noqa: E402
-from reasoning_from_scratch.fast.decoding import Decoder, KeptRecordings  # noqa: E402
+from reasoning_from_scratch.fast.decoding import Decoder, RecordingCache  # noqa: E402
 from reasoning_from_scratch.fast.device import trusted_device  # noqa: E402
 from reasoning_from_scratch.fast.graphs import (  # noqa: E402
     GraphDecoder,
@@ -337,7 +337,7 @@ def few_rows_part(kind: str) -> Callable[[Gate], None]:
 
 def time_kept_recordings(gate: Gate) -> None:
     """What a run's first, second and third sampling take, and what torch then holds."""
-    form, recordings = gate.form, KeptRecordings()
+    form, recordings = gate.form, RecordingCache()
     model = spread_model(form.work.cfg, form.work.layers, form.device)
     engine = replace(FAST, make_decoder=recordings.decoder, make_draw=recordings.draw)
     rows = form.rows[1]
@@ -521,7 +521,7 @@ def step_policy(form: Form, config: RunConfig) -> LocalPolicy:
     tokenizer = load_model_and_tokenizer("tiny-base")[1]
     stops = range(3, 1024)[: form.work.cfg["vocab_size"] // form.stops]
     tokenizer.other_stop_ids = frozenset(stops)
-    recordings = KeptRecordings(config.compile)
+    recordings = RecordingCache(config.compile)
     engine = replace(
         FAST,
         make_decoder=recordings.decoder,

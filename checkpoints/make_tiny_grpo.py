@@ -13,7 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.text import json_lines, read_lines
 from rfs.commands.cli import guarded, with_home
 from rfs.commands.plot import plot_runs
@@ -66,7 +66,7 @@ def ship(run: Path, target: Path, kept_every: int) -> None:
             shutil.copyfile(path, target / "run" / path.name)
     link_kept_pages(target / "run")
     line = {"name": "final", "batch": last["batch"], "final": True, "sampler_path": str(target)}
-    write_whole(target / "run" / "checkpoints.jsonl", json_lines([line]))
+    write_atomically(target / "run" / "checkpoints.jsonl", json_lines([line]))
     plot_runs([run], target / "curves.png")
     save_picture(draw_all_ways(ways_over_time(train_answers(read_run(run)))), target / "ways.png")
     write_run_report(target / "run")
@@ -85,7 +85,7 @@ def link_kept_pages(folder: Path) -> None:
             back = "" if before is None else link(split, before, "\N{LEFTWARDS ARROW} {}")
             onward = "" if after is None else link(split, after, "{} \N{RIGHTWARDS ARROW}")
             text = BESIDE.sub(rf"\1{back}{onward}</p>", path.read_text("utf-8"))
-            write_whole(path, text)
+            write_atomically(path, text)
 
 
 def link(split: str, step: int, words: str) -> str:

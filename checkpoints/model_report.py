@@ -15,7 +15,7 @@ from pathlib import Path
 
 from answer_grader.calculations import arithmetic
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.text import percent
@@ -297,7 +297,7 @@ def main(options: Options) -> None:
     report = report_text(options.model, sets, options)
     print(report)
     if readme:
-        write_whole(readme, f"{around[0]}\n\n{report}\n\n{around[1]}")
+        write_atomically(readme, f"{around[0]}\n\n{report}\n\n{around[1]}")
 
 
 if __name__ == "__main__":

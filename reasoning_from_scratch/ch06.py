@@ -23,8 +23,8 @@ from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, r
 from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
 from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.files.data_sets import DATA_SETS
-from reasoning_from_scratch.files.disk import replacing, write_whole
-from reasoning_from_scratch.files.downloads import get_in_time
+from reasoning_from_scratch.files.disk import replacing, write_atomically
+from reasoning_from_scratch.files.downloads import get_with_timeout
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.rollouts import problem_index
 from reasoning_from_scratch.sampling import Sampling
@@ -41,7 +41,7 @@ def load_math_train(local_path="math_train.json", save_copy=True):
     if Path(local_path).exists():
         return problem_sets.load_math_train(local_path)
     try:
-        response = get_in_time(requests.get, DATA_SETS["math-train"].url)
+        response = get_with_timeout(requests.get, DATA_SETS["math-train"].url)
         response.raise_for_status()
         rows = response.json()
     except (requests.RequestException, ValueError):  # no answer, no JSON
@@ -49,7 +49,7 @@ def load_math_train(local_path="math_train.json", save_copy=True):
     if not isinstance(rows, list):  # download it elsewhere, or say why not
         return problem_sets.load_math_train(local_path, save_copy)
     if save_copy:
-        write_whole(Path(local_path), json.dumps(rows, indent=2))
+        write_atomically(Path(local_path), json.dumps(rows, indent=2))
     return rows
 
 

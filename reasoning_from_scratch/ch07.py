@@ -19,7 +19,7 @@ from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.ch06 import draw_rollouts, mark_rollouts, pick_problems
 from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.files.disk import replacing
-from reasoning_from_scratch.files.downloads import get_in_time, is_web_page
+from reasoning_from_scratch.files.downloads import get_with_timeout, is_web_page
 from reasoning_from_scratch.losses import (
     aggregate,
     kl_estimate,
@@ -77,7 +77,7 @@ def download_from_github(rel_path, out=None):
     if path.exists():
         return path
     try:
-        response = get_in_time(requests.get, downloads.books_url(rel_path))
+        response = get_with_timeout(requests.get, downloads.book_url(rel_path))
         response.raise_for_status()
         content = response.content
     except requests.RequestException:

@@ -31,11 +31,11 @@ from reasoning_from_scratch.ch05 import answer_token_ids
 from reasoning_from_scratch.ch06 import evaluation_mode
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import replacing, write_whole
+from reasoning_from_scratch.files.disk import replacing, write_atomically
 from reasoning_from_scratch.files.downloads import (
     download_file,
     download_qwen3_small,
-    get_in_time,
+    get_with_timeout,
 )
 from reasoning_from_scratch.problem_sets import file_rows
 from reasoning_from_scratch.problems import render_prompt
@@ -138,7 +138,7 @@ def load_distill_data(local_path=None, partition="deepseek-r1-math-train", save_
         return [row for _, row in file_rows(path)]
     url = DISTILL_URL.format(partition)
     try:
-        response = get_in_time(requests.get, url)
+        response = get_with_timeout(requests.get, url)
         response.raise_for_status()
         rows = response.json()
     except (requests.RequestException, ValueError):  # no answer, no JSON
@@ -146,7 +146,7 @@ def load_distill_data(local_path=None, partition="deepseek-r1-math-train", save_
     if not isinstance(rows, list):  # try again, or say why not
         return [row for _, row in file_rows(download_file(url, path))]
     if save_copy:
-        write_whole(path, json.dumps(rows, indent=2))
+        write_atomically(path, json.dumps(rows, indent=2))
     return rows
 
 

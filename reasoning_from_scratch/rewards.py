@@ -8,7 +8,7 @@ box), so `conditional` counts the parts about format only if the answer is corre
 import math
 from collections.abc import Iterable, Sequence
 
-from answer_grader import get_last_boxed, grade_answer, parses
+from answer_grader import get_last_boxed, grade_answer, has_readable_answer
 from reasoning_from_scratch.errors import UserError
 
 THINK_TOKEN_ID = 151667  # <think>
@@ -34,7 +34,7 @@ def correctness(text: str, answer: str) -> float:
 
 def box_format(text: str, finished: bool) -> float:
     """1.0 if the model stopped by itself and its last \\boxed{} can be read as an answer."""
-    return float(finished and parses(text))
+    return float(finished and has_readable_answer(text))
 
 
 def think_format(

@@ -45,7 +45,7 @@ from typing import Literal
 import torch
 
 from reasoning_from_scratch.errors import UserError, check_names
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.rewards import correctness
@@ -400,7 +400,7 @@ def main(options: Options) -> None:
 def load_or_compute(path: Path, compute: Callable[..., dict], *given) -> dict[str, float]:
     """The file's contents; if there is no file yet, they are computed and written."""
     if not path.exists():
-        write_whole(path, json.dumps(compute(*given), indent=2) + "\n")
+        write_atomically(path, json.dumps(compute(*given), indent=2) + "\n")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -508,7 +508,7 @@ def sample_teacher_answers(options: Options, teacher: Policy, seed: int, path: P
         for p, group, (correct,) in zip(problems, answers.groups, answers.correct, strict=True)
         if correct
     ]
-    write_whole(path, json_lines(rows))
+    write_atomically(path, json_lines(rows))
     return {"seconds": time.process_time() - start, "sampled": answers.accuracy}
 
 
@@ -520,7 +520,7 @@ def write_adapter_lessons(options: Options, seed_folder: Path) -> None:
         for p in word_problems.worked()[: options.examples]
     ]
     rows += read_lines(seed_folder / "teacher-answers" / "answers.jsonl")
-    write_whole(seed_folder / "adapter" / "lessons.jsonl", json_lines(rows))
+    write_atomically(seed_folder / "adapter" / "lessons.jsonl", json_lines(rows))
 
 
 def measure_pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:
@@ -537,7 +537,7 @@ def measure_pass_rates(options: Options, policy: Policy, seed: int, path: Path) 
         for problem, rate in zip(problems, rates, strict=True)
         if 0 < rate < 1
     ]
-    write_whole(path, json_lines(rows))
+    write_atomically(path, json_lines(rows))
     row = {"seconds": time.process_time() - start, "sampled": mean(rates)}
     row |= {"never": mean(rate == 0 for rate in rates), "between": len(rows) / len(rates)}
     return row | {"always": mean(rate == 1 for rate in rates)}
@@ -569,7 +569,7 @@ def write_examples_and_curve(options: Options, seed: int, seed_folder: Path) -> 
         kinds[kind].append(example | dict(zip(names, texts, strict=True)))
     examples = {kind: {"count": len(rows), "first": rows[:2]} for kind, rows in kinds.items()}
     path = options.out.with_name(f"{options.out.stem}_examples_{seed}.json")
-    write_whole(path, json.dumps(examples, indent=2) + "\n")
+    write_atomically(path, json.dumps(examples, indent=2) + "\n")
     curve = training_curve(read_lines(seed_folder / "grpo" / "run" / "metrics.jsonl"))
     path = options.out.with_name(f"{options.out.stem}_curve.csv")
     replace_rows(path, {"seed": str(seed)}, curve)

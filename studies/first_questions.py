@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import greedy
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
@@ -161,7 +161,7 @@ def main(options: Options) -> None:
         for seed in options.seeds:
             for mix_in_short in (False, True):
                 lines += train_and_measure(seed, mix_in_short)
-        write_whole(options.out, "\n".join(lines) + "\n")
+        write_atomically(options.out, "\n".join(lines) + "\n")
         print(f"\n{options.out}")
 
 

@@ -67,7 +67,7 @@ from typing import Any
 
 from answer_grader import get_last_boxed
 from reasoning_from_scratch.errors import UserError, check_names
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.text import read_lines
 from rfs.commands.cli import run_script
@@ -271,7 +271,7 @@ class Trial:
 
 def student_name(options: Options) -> str:
     """The model's name in tables and folders."""
-    return options.model if is_name(options.model) else Path(options.model).stem
+    return options.model if is_model_name(options.model) else Path(options.model).stem
 
 
 def model_folder(options: Options) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from gsm8k_questions import MAX_NEW_TOKENS, as_lesson, four_examples, split
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.rewards import correctness
@@ -44,7 +44,7 @@ def collect_chunks(
         first = len(chunks) * PROBLEMS_PER_CHUNK % len(problems)
         some = problems[first : first + PROBLEMS_PER_CHUNK]
         chunks.append(answer_chunk(policy, prompt, some, len(chunks), seed))
-        write_whole(path, json_lines(chunks))
+        write_atomically(path, json_lines(chunks))
     return chunks
 
 
@@ -80,7 +80,7 @@ def write_lessons(path: Path, chunks: Sequence[dict], model_name: str) -> dict[s
             f"{model_name} solved none of {answers} training problems, so there is nothing to "
             "learn from: give it more time with --budget, or choose another model"
         )
-    write_whole(path, json_lines(list(lessons.values())))
+    write_atomically(path, json_lines(list(lessons.values())))
     return {"lessons": float(len(lessons)), "solved": len(rows) / answers}
 
 

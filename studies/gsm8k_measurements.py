@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 
 from answer_grader import get_last_boxed
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.problems import Problem, prompt_function
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Sampling, greedy
@@ -68,7 +68,7 @@ def load_or_compute(path: Path, compute: Callable[[], dict]) -> dict:
     if not path.exists():
         start = time.process_time()
         row = compute() | {"took": time.process_time() - start}
-        write_whole(path, json.dumps(row, indent=2) + "\n")
+        write_atomically(path, json.dumps(row, indent=2) + "\n")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -231,7 +231,7 @@ def store_answers_to_read(path: Path, name: str, folder: Path) -> None:
             "text": row["generated_text"].strip(),
             "correct": row["correct"],
         }
-    write_whole(path, json.dumps(problems, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(path, json.dumps(problems, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_answers(path: Path) -> list[dict]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.problems import Problem
 from rfs import load_problems
 from rfs.own_policy import Policy
@@ -83,7 +83,7 @@ def as_file_name(name: str) -> str:
 def prompt_in(folder: Path, prompt_name: str) -> str:
     """Writes the prompt into a file; returns it in the form that --prompt takes."""
     path = folder / f"{as_file_name(prompt_name)}.txt"
-    write_whole(path, PROMPTS[prompt_name]() + "\n")
+    write_atomically(path, PROMPTS[prompt_name]() + "\n")
     return f"{'plain' if prompt_name.endswith('no template') else 'chat'}:{path}"
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import mean
 
 from reasoning_from_scratch.errors import check_names
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.text import json_lines
@@ -95,7 +95,7 @@ def train(options: Options, seed: int, folder: Path) -> float:
     sets = split_training_problems(options.problems)
     for path, problems in zip(files.values(), sets, strict=True):
         rows = [{"problem": p.problem, "answer": p.answer, "level": p.level} for p in problems]
-        write_whole(path, json_lines(rows))
+        write_atomically(path, json_lines(rows))
     settings = dict(
         recipe="grpo", model=options.model, problems=str(files["train"]), steps=options.steps,
         seed=seed, prompt=prompt_in(folder.parent, options.prompt), lora_rank=8, lr=options.lr,

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from tyro.conf import Positional  # noqa: E402
 
 from reasoning_from_scratch.errors import UserError  # noqa: E402
-from reasoning_from_scratch.files.disk import write_whole  # noqa: E402
+from reasoning_from_scratch.files.disk import write_atomically  # noqa: E402
 from reasoning_from_scratch.text import read_lines  # noqa: E402
 from rfs.commands.cli import run_script  # noqa: E402
 from rfs.files.tables import read_table, write_table  # noqa: E402
@@ -54,7 +54,7 @@ def main(options: Options) -> None:
         raise UserError(f"{options.run} holds no run with its answers; give the folder of a run")
     answers = {str(1 + n): first_answers(step_files[n]) for n in (0, len(step_files) - 1)}
     write_table(CURVES, training_curve(options.run))
-    write_whole(ANSWERS, json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(ANSWERS, json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
 
 
 def first_answers(path: Path) -> list[dict]:

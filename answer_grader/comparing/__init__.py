@@ -1,2 +1,2 @@
-"""Whether two trees say the same: kinds.py settles what kind of thing each is (things.py),
-comparison.py compares two things of one kind, equality.py two expressions."""
+"""Whether two trees denote the same: interpreter.py turns each into an object (math_objects.py),
+comparison.py compares the two objects, equality.py two expressions."""

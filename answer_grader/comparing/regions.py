@@ -1,8 +1,8 @@
 """Sets of real numbers as cuts of the line.
 
 A region is a tuple of cuts in rising order; inside and outside alternate, beginning outside. A cut
-is (place, side): side 0 lies just before the place, side 1 just after it. A place is a number as
-values.py makes them, or an infinity.
+is (point, side): side 0 lies just before the point, side 1 just after it. A point is a number as
+values.py computes them, or an infinity.
 
     [a, b)    ((a, 0), (b, 0))        (a, b]    ((a, 1), (b, 1))        {a}    ((a, 0), (a, 1))
 """
@@ -11,42 +11,42 @@ from functools import cmp_to_key
 from typing import Any, NamedTuple
 
 from ..limits import TooBig, Undefined
-from ..values import order
+from ..values import compare_reals
 
-MINUS, PLUS = float("-inf"), float("inf")
-INFINITE = (MINUS, PLUS)
+MINUS_INFINITY, PLUS_INFINITY = float("-inf"), float("inf")
+INFINITE = (MINUS_INFINITY, PLUS_INFINITY)
 MAX_CUTS = 60
 
 
 class Cut(NamedTuple):
-    place: Any
+    point: Any
     side: int
 
 
 Cuts = tuple[Cut, ...]
-LINE: Cuts = (Cut(MINUS, 1), Cut(PLUS, 0))
+LINE: Cuts = (Cut(MINUS_INFINITY, 1), Cut(PLUS_INFINITY, 0))
 
 
-def order_of_cuts(a: Cut, b: Cut) -> int:
+def compare_cuts(a: Cut, b: Cut) -> int:
     """The sign of a - b."""
-    if a.place in INFINITE or b.place in INFINITE:
-        places = (a.place > b.place) - (a.place < b.place)
+    if a.point in INFINITE or b.point in INFINITE:
+        order = (a.point > b.point) - (a.point < b.point)
     else:
-        places = order(a.place, b.place)
-    return places or a.side - b.side
+        order = compare_reals(a.point, b.point)
+    return order or a.side - b.side
 
 
 def interval(low, low_closed: bool, high, high_closed: bool) -> Cuts:
     if low in INFINITE and low_closed or high in INFINITE and high_closed:
         raise Undefined
     cuts = Cut(low, 0 if low_closed else 1), Cut(high, 1 if high_closed else 0)
-    if order_of_cuts(*cuts) >= 0:
+    if compare_cuts(*cuts) >= 0:
         raise Undefined
     return cuts
 
 
-def single(place) -> Cuts:
-    return Cut(place, 0), Cut(place, 1)
+def single_point(point) -> Cuts:
+    return Cut(point, 0), Cut(point, 1)
 
 
 def union(*regions: Cuts) -> Cuts:
@@ -55,7 +55,7 @@ def union(*regions: Cuts) -> Cuts:
     steps = [(cut, 1 - 2 * (i % 2)) for region in regions for i, cut in enumerate(region)]
     if len(steps) > MAX_CUTS:
         raise TooBig
-    steps.sort(key=cmp_to_key(order_of_steps))
+    steps.sort(key=cmp_to_key(compare_steps))
     cuts, depth = [], 0
     for cut, change in steps:
         if depth == 0 or depth + change == 0:
@@ -64,9 +64,9 @@ def union(*regions: Cuts) -> Cuts:
     return tuple(cuts)
 
 
-def order_of_steps(a: tuple[Cut, int], b: tuple[Cut, int]) -> int:
+def compare_steps(a: tuple[Cut, int], b: tuple[Cut, int]) -> int:
     """Of two at the same cut, the one that opens comes first."""
-    return order_of_cuts(a[0], b[0]) or b[1] - a[1]
+    return compare_cuts(a[0], b[0]) or b[1] - a[1]
 
 
 def complement(region: Cuts) -> Cuts:
@@ -81,4 +81,4 @@ def intersection(*regions: Cuts) -> Cuts:
 
 
 def same_region(a: Cuts, b: Cuts) -> bool:
-    return len(a) == len(b) and all(order_of_cuts(x, y) == 0 for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(compare_cuts(x, y) == 0 for x, y in zip(a, b, strict=True))

@@ -4,10 +4,10 @@ from fractions import Fraction
 
 from ..reading.trees import Const, Degrees, Mul, Node, Num, Pow, Sym, contains
 from ..reading.units import CELSIUS, DEGREE, FAHRENHEIT, RADIAN, SIZES, UNITS, Unit
-from .things import Value
+from .math_objects import Value
 
 Units = tuple[tuple[Unit, int], ...]
-UNIT = Unit("unit")
+GENERIC_UNIT = Unit("unit")
 
 
 def units_agree(a: Units, b: Units) -> bool:
@@ -21,13 +21,13 @@ def is_kind_of(general: dict[Unit, int], special: dict[Unit, int]) -> bool:
     """Degrees may be of temperature, square units any measure squared."""
     if set(general) == {DEGREE}:
         return bool({CELSIUS, FAHRENHEIT} & set(special))
-    if set(general) == {UNIT} and len(special) == 1:
+    if set(general) == {GENERIC_UNIT} and len(special) == 1:
         ((unit, power),) = special.items()
-        return unit.kind != "noun" and power == general[UNIT]
+        return unit.kind != "noun" and power == general[GENERIC_UNIT]
     return False
 
 
-def size_of(units: Units) -> tuple[dict[str, int], Fraction] | None:
+def dimensions_and_size(units: Units) -> tuple[dict[str, int], Fraction] | None:
     """What is measured, with its powers, and how much of it one such unit is: a km per hour is
     1000/3600 of length per time. None where a unit has no fixed size."""
     powers: dict[str, int] = {}
@@ -41,10 +41,10 @@ def size_of(units: Units) -> tuple[dict[str, int], Fraction] | None:
     return powers, total
 
 
-def in_one_unit(a: Value, b: Value) -> tuple[Node, Node] | None:
+def in_common_unit(a: Value, b: Value) -> tuple[Node, Node] | None:
     """Both numbers as they are in one unit, where they measure the same: 120 mm and 12 cm.
     An angle in degrees may stand beside one in radians, if that is a multiple of pi."""
-    left, right = size_of(a.units), size_of(b.units)
+    left, right = dimensions_and_size(a.units), dimensions_and_size(b.units)
     if left is not None and right is not None and left[0] == right[0]:
         return Mul((Num(left[1]), a.tree)), Mul((Num(right[1]), b.tree))
     for degrees, radians in ((a, b), (b, a)):

@@ -11,7 +11,7 @@ UNBRACED_END = re.compile(r"[$\s]|\\[)\]]")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # A brace, with the command before it where that is a box or hides what follows.
 OPENING = re.compile(r"\\(boxed|fbox|[hv]?phantom)\s*\{|\\.|[{}]", re.DOTALL)
-# What stands between two boxes that are one answer: \boxed{3}$ or $\boxed{4}.
+# Between two boxes that are one answer: \boxed{3}$ or $\boxed{4}.
 LINK = re.compile(r"(?:[\s$~,;]|\\[,;:! ()\[\]]|\\q?quad|\\text\s*\{|\}|\b(?:and|or)\b)*")
 LINKING_WORD = re.compile(r"(?<!\\)[,;]|and|or")
 NUMBER = re.compile(
@@ -22,11 +22,11 @@ NUMBER = re.compile(
 
 class Box(NamedTuple):
     start: int  # of its command
-    end: int  # behind its closing brace
+    end: int  # after its closing brace
     content: str
 
 
-def last_box(text: str) -> int:
+def last_box_start(text: str) -> int:
     """Where the last \\boxed or \\fbox begins, -1 if there is none."""
     end = len(text)
     while True:
@@ -50,33 +50,33 @@ def closing_brace(text: str, start: int) -> int:
 
 
 def get_last_boxed(text: str) -> str | None:
-    """What stands in the last box, its blanks included; None if there is no box or its braces do
+    """The content of the last box, its blanks included; None if there is no box or its braces do
     not close.
 
     A box in a box is no answer of its own: \\boxed{3 \\boxed{4}} says 3 and 4.
     """
     box = last_visible_box(text)
-    return box and unwrapped(box.content)
+    return box and unwrap_boxes(box.content)
 
 
 def boxed_answer(text: str) -> str | None:
-    """What the last box says, together with the boxes that stand beside it: an answer that names
-    two values is not the one of them that comes last."""
+    """The content of the last box, together with the boxes beside it: an answer that names two
+    values is not just the second one."""
     box = last_visible_box(text)
     if box is None or not box.content.strip():
         return None
-    contents = [unwrapped(box.content).strip()]
+    contents = [unwrap_boxes(box.content).strip()]
     while len(contents) < MAX_NESTED and text.find("box", 0, box.start) >= 0:
         before = last_visible_box(text[: box.start])
         if before is None or not are_linked(text[before.end : box.start]):
             break
         box = before
-        contents.append(unwrapped(box.content).strip())
+        contents.append(unwrap_boxes(box.content).strip())
     return r" \text{ or } ".join(dict.fromkeys(reversed(contents)))
 
 
 def are_linked(between: str) -> bool:
-    """Whether boxes with this between them are one answer: a comma, "or", blanks in one line."""
+    """Whether boxes with this text between them are one answer: a comma, "or", blanks."""
     if len(between) > 60 or not LINK.fullmatch(between):
         return False
     return "\n" not in between or bool(LINKING_WORD.search(between))
@@ -84,30 +84,30 @@ def are_linked(between: str) -> bool:
 
 def last_visible_box(text: str) -> Box | None:
     """The last box, or the outermost one that it stands in; None where a \\phantom hides it."""
-    start = last_box(text)
+    start = last_box_start(text)
     box = box_at(text, start) if start >= 0 else None
     earlier = (text.rfind(name, 0, max(start, 0)) for name in ("\\boxed", "\\fbox", "phantom"))
     if box is None or max(earlier) < 0:
         return box
-    around = [match for match in open_braces(text, box) if match[1]]
-    if any("phantom" in match[1] for match in around):
+    enclosing_boxes = [match for match in enclosing_braces(text, box) if match[1]]
+    if any("phantom" in match[1] for match in enclosing_boxes):
         return None
-    return box_at(text, around[0].start()) if around else box
+    return box_at(text, enclosing_boxes[0].start()) if enclosing_boxes else box
 
 
-def open_braces(text: str, box: Box) -> list[re.Match]:
-    """The braces before a box that close behind it, from the outermost one."""
-    opened: list[re.Match] = []
+def enclosing_braces(text: str, box: Box) -> list[re.Match]:
+    """The braces that open before a box and close after it, the outermost first."""
+    open_braces: list[re.Match] = []
     for match in OPENING.finditer(text, max(0, box.start - MAX_BOX), box.start):
         if match.group().endswith("{") and match.group() != r"\{":
-            opened.append(match)
-        elif match.group() == "}" and opened:
-            opened.pop()
+            open_braces.append(match)
+        elif match.group() == "}" and open_braces:
+            open_braces.pop()
     depth, closed = 0, 0
     for match in BRACE.finditer(text, box.end, box.end + MAX_BOX):
         depth += (match.group() == "{") - (match.group() == "}")
         closed = max(closed, -depth)
-    return opened[-closed:] if closed else []
+    return open_braces[-closed:] if closed else []
 
 
 def box_at(text: str, start: int) -> Box | None:
@@ -133,7 +133,7 @@ def end_of_unbraced(text: str, position: int) -> int:
     return stop
 
 
-def unwrapped(content: str) -> str:
+def unwrap_boxes(content: str) -> str:
     """\\boxed{4} as 4; boxes that do not hold all of it lose their commands."""
     if "box" not in content:
         return content
@@ -176,7 +176,7 @@ def extract_final_candidate(text: str, fallback: str | None = "number_then_full"
 
 
 def judged_part(text: str, fallback: str | None = None) -> str:
-    """What an answer is judged by: its last box, with those that stand beside it; without a box
-    what `fallback` names, as in extract_final_candidate."""
+    """The part of an answer that is judged: its last box, with those beside it; without a box, what
+    `fallback` names, as in extract_final_candidate."""
     boxed = boxed_answer(text.strip())
     return extract_final_candidate(text, fallback) if boxed is None else boxed.strip().strip("$ ")

@@ -23,15 +23,15 @@ def arguments(c: Cursor, closing: str) -> tuple[Node, ...]:
     return tuple(values)
 
 
-def bracketed(c: Cursor, opening: str) -> Node:
-    """What begins with this bracket, which the cursor has just passed."""
+def bracket_expression(c: Cursor, opening: str) -> Node:
+    """The expression that begins with this bracket, which the cursor has just passed."""
     if opening == "{":
-        c.at -= 1
+        c.position -= 1
         return braces(c)
     if opening in ("(", "[", "⟨"):
         return round_or_square(c, opening)
-    if opening in READERS:
-        return READERS[opening](c)
+    if opening in BRACKET_RULES:
+        return BRACKET_RULES[opening](c)
     raise Unparsed
 
 
@@ -54,7 +54,7 @@ def braces(c: Cursor) -> Node:
     c.expect("{")
     c.enter()
     bars, c.bars = c.bars, 0
-    items = [over(c, c.rules.statement(c))]  # which refuses {}
+    items = [over_or_choose(c, c.rules.statement(c))]  # which refuses {}
     while c.accept(","):
         items.append(c.rules.statement(c))
     c.expect("}")
@@ -63,7 +63,7 @@ def braces(c: Cursor) -> Node:
     return items[0] if len(items) == 1 else Braces(tuple(items))
 
 
-def over(c: Cursor, value: Node) -> Node:
+def over_or_choose(c: Cursor, value: Node) -> Node:
     """{a \\over b} and {n \\choose k}."""
     if c.accept("over"):
         return Div(value, c.rules.expression(c))
@@ -75,7 +75,7 @@ def over(c: Cursor, value: Node) -> Node:
 def round_or_square(c: Cursor, opening: str) -> Node:
     c.enter()
     bars, c.bars = c.bars, 0
-    items = [over(c, c.rules.statement(c))]
+    items = [over_or_choose(c, c.rules.statement(c))]
     while c.accept(",", ";"):
         items.append(c.rules.statement(c))
     closing = c.accept(")", "]", "⟩")
@@ -118,7 +118,7 @@ def set_braces(c: Cursor) -> Node:
 
 
 def matrix(c: Cursor, name: str) -> Node:
-    """What stands between \\begin{name} and \\end{name}."""
+    """The tree between \\begin{name} and \\end{name}."""
     if name in SYSTEMS or (name == "array" and has_relations(c)):
         return system(c, name)
     if name not in MATRICES:
@@ -143,8 +143,8 @@ def matrix(c: Cursor, name: str) -> Node:
 
 def has_relations(c: Cursor) -> bool:
     """Whether an array is one of equations."""
-    end = next((i for i in range(c.at, len(c.tokens)) if c.tokens[i].kind == "end"), 0)
-    return any(t.kind == "op" and t.value in RELATION_SIGNS for t in c.tokens[c.at : end])
+    end = next((i for i in range(c.position, len(c.tokens)) if c.tokens[i].kind == "end"), 0)
+    return any(t.kind == "op" and t.value in RELATION_SIGNS for t in c.tokens[c.position : end])
 
 
 def system(c: Cursor, name: str) -> Node:
@@ -168,7 +168,7 @@ def system(c: Cursor, name: str) -> Node:
     return lines[0] if len(lines) == 1 else Several("list", tuple(lines))
 
 
-READERS = {
+BRACKET_RULES = {
     "|": lambda c: absolute_value(c, "|"),
     "|(": lambda c: absolute_value(c, "|)"),
     "||": lambda c: Unknown("norm", (enclosed(c, "||"),)),

@@ -12,7 +12,7 @@ Each function reads one rule of the grammar at the cursor and returns its tree:
 from fractions import Fraction
 
 from ..limits import MAX_DEPTH, TooBig, Unparsed
-from .brackets import arguments, braces, bracketed, matrix
+from .brackets import arguments, braces, bracket_expression, matrix
 from .latex_commands import CURRENCY
 from .number_words import number_from_words
 from .tokens import Cursor, Token
@@ -39,12 +39,12 @@ from .trees import (
 )
 
 CLOSING = {"(": ")", "{": "}"}
-STARTS = {"(", "[", "{", r"\{", "⟨", "⌊", "⌈", "|(", "|", "||"}
-SIGNED = {"+": lambda term: term, "-": Neg, "±": PlusMinus, "∓": MinusPlus}
+FACTOR_STARTS = {"(", "[", "{", r"\{", "⟨", "⌊", "⌈", "|(", "|", "||"}
+SIGN_NODES = {"+": lambda term: term, "-": Neg, "±": PlusMinus, "∓": MinusPlus}
 MODULI = {"pmod", "mod"}
 UNIT_COMMANDS = MODULI | set(CURRENCY.values())
 ACCENTS = set("bar dot vec hat widehat overrightarrow underline tilde overline".split())
-INVERSE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc")}
+INVERSE_FUNCTIONS = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc")}
 NUMBER_SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 MAX_DIGITS = 1_500
 TRANSPOSED = Sym("T")  # in an exponent
@@ -70,7 +70,7 @@ def expression(c: Cursor) -> Node:
     c.enter()
     terms = [term(c)]
     while sign := c.accept("+", "-", "±", "∓"):
-        terms.append(SIGNED[sign](term(c)))
+        terms.append(SIGN_NODES[sign](term(c)))
     c.leave()
     return terms[0] if len(terms) == 1 else Add(tuple(terms))
 
@@ -93,7 +93,7 @@ def product(c: Cursor) -> Node:
         if c.accept("*"):
             factors.append(signed_factor(c))
         elif c.accept("/"):
-            factors = [Div(joined(factors), signed_factor(c))]
+            factors = [Div(product_of(factors), signed_factor(c))]
         elif starts_factor(c):
             if starts_number(c) and isinstance(factors[-1], (Num, BaseNumeral)):
                 raise Unparsed  # 3 4 is neither 12 nor 34, nor is 3 {4}
@@ -101,14 +101,14 @@ def product(c: Cursor) -> Node:
                 raise Unparsed  # 0 o 1 is no product
             factors.append(factor(c))
         else:
-            return joined(factors)
+            return product_of(factors)
 
 
-def joined(factors: list[Node]) -> Node:
+def product_of(factors: list[Node]) -> Node:
     return factors[0] if len(factors) == 1 else Mul(tuple(factors))
 
 
-def negative_sign(c: Cursor) -> bool:
+def take_signs(c: Cursor) -> bool:
     """Takes the signs that come next: whether they say minus."""
     negative = False
     while sign := c.accept("-", "+"):
@@ -117,7 +117,7 @@ def negative_sign(c: Cursor) -> bool:
 
 
 def signed_factor(c: Cursor) -> Node:
-    negative = negative_sign(c)
+    negative = take_signs(c)
     value = factor(c)
     return Neg(value) if negative else value
 
@@ -127,14 +127,14 @@ def starts_factor(c: Cursor) -> bool:
     if token.kind in ("num", "const", "fn", "begin"):
         return True
     if token.kind == "sym":
-        return not c.union_sign()
+        return not c.at_union_sign()
     if token.kind == "cmd":
         return not is_unit_command(c)
     if token.kind != "op" or (token.value == "|" and c.bars):
         return False
     if token.value == "(" and c.peek().kind == "text":
         return False  # a remark: 101 (base 2)
-    return token.value in STARTS
+    return token.value in FACTOR_STARTS
 
 
 def starts_number(c: Cursor) -> bool:
@@ -151,18 +151,18 @@ def mixed_number(c: Cursor) -> Node | None:
     """1\\frac{4}{5} and 137 1/2: a whole number followed by a proper fraction."""
     if c.token.kind != "num" or not c.token.value.isdigit():
         return None
-    start, following = c.at, c.peek()
+    start, following = c.position, c.peek()
     part = None
     if following.kind == "cmd" and following.value == "frac":
-        c.at += 2
+        c.position += 2
         part = proper_fraction(c)
     elif following.kind == "num" and following.gap and c.peek(2).value == "/":
         top, bottom = following.value, c.peek(3).value
         if top.isdigit() and bottom.isdigit() and c.peek(3).kind == "num":
-            c.at += 4
+            c.position += 4
             part = decimal(top).value / decimal(bottom).value if int(bottom) else None
     if part is None or c.sees("^", "!"):
-        c.at = start
+        c.position = start
         return None
     return postfix(c, Num(decimal(c.tokens[start].value).value + part))
 
@@ -182,15 +182,15 @@ def factor(c: Cursor) -> Node:
     c.enter()
     value = postfix(c, primary(c))
     if c.sees("^"):
-        value = raised(c, value)
+        value = with_exponent(c, value)
     c.leave()
     return value
 
 
-def raised(c: Cursor, base: Node) -> Node:
+def with_exponent(c: Cursor, base: Node) -> Node:
     c.expect("^")
     value = base
-    if not ordinal_ending(c):
+    if not take_ordinal_ending(c):
         power = exponent(c)
         value = transpose(base) if power == TRANSPOSED else Pow(base, power)
     value = postfix(c, value)
@@ -199,12 +199,12 @@ def raised(c: Cursor, base: Node) -> Node:
     return value
 
 
-def ordinal_ending(c: Cursor) -> bool:
+def take_ordinal_ending(c: Cursor) -> bool:
     """Takes the "th" of n^{th}, which says nothing about the number."""
     braced = c.sees("{")
     if (c.peek() if braced else c.token).kind != "text":
         return False
-    c.at += braced
+    c.position += braced
     if c.take().value not in ("st", "nd", "rd", "th"):
         raise Unparsed
     if braced:
@@ -215,11 +215,11 @@ def ordinal_ending(c: Cursor) -> bool:
 def exponent(c: Cursor) -> Node:
     if c.sees("{"):
         return braces(c)
-    negative = negative_sign(c)
+    negative = take_signs(c)
     c.enter()
     value = primary(c)
     if c.sees("^"):
-        value = raised(c, value)
+        value = with_exponent(c, value)
     c.leave()
     return Neg(value) if negative else value
 
@@ -264,16 +264,16 @@ def factorial_of(c: Cursor, value: Node) -> Node:
 def subscript(c: Cursor, value: Node) -> Node:
     """x_1 is a name; 101_2 is a number in a base."""
     c.expect("_")
-    start = c.at
+    start = c.position
     if isinstance(value, Num):
-        return base_numeral(digits_before(c, start - 2), base_of_numeral(c))
+        return base_numeral(digits_of_numeral(c, start - 2), base_of_numeral(c))
     if not isinstance(value, Sym):
         raise Unparsed
     if c.sees("{"):
         braces(c)
     else:
         primary(c)
-    name = "".join(token.value for token in c.tokens[start : c.at] if token.value not in "{}")
+    name = "".join(token.value for token in c.tokens[start : c.position] if token.value not in "{}")
     return Sym(f"{value.name}_{name.rstrip('.')}")
 
 
@@ -284,7 +284,7 @@ def base_numeral(digits: str, base: int) -> BaseNumeral:
     return BaseNumeral(digits, base)
 
 
-def digits_before(c: Cursor, at: int) -> str:
+def digits_of_numeral(c: Cursor, at: int) -> str:
     """101 of 101_2 and of (101)_2."""
     if c.tokens[at].value == ")" and c.tokens[at - 2].value == "(":
         at -= 1
@@ -295,7 +295,7 @@ def digits_before(c: Cursor, at: int) -> str:
 
 def base_of_numeral(c: Cursor) -> int:
     """The base in 101_2, 101_{10}, 101_{(2)}, 101_{\\text{two}}."""
-    opened = [c.take().value for _ in range(2) if c.sees("{", "(")]
+    open_brackets = [c.take().value for _ in range(2) if c.sees("{", "(")]
     token = c.take()
     digits = token.value.rstrip(".")  # a full stop may follow
     base = int(digits) if token.kind == "num" and digits.isdigit() else None
@@ -303,7 +303,7 @@ def base_of_numeral(c: Cursor) -> int:
         base = int(decimal(c.take().value).value)
     elif token.kind == "text":
         base = number_from_words(token.value.removeprefix("base "))
-    for bracket in reversed(opened):
+    for bracket in reversed(open_brackets):
         c.expect(CLOSING[bracket])
     if base is None or not 2 <= base <= 60:
         raise Unparsed
@@ -347,8 +347,8 @@ def function(c: Cursor, token: Token) -> Node:
             c.expect("^")
             power = exponent(c)
     args = function_arguments(c)
-    if power == Neg(Num(Fraction(1))) and name in INVERSE:
-        name, power = INVERSE[name], None
+    if power == Neg(Num(Fraction(1))) and name in INVERSE_FUNCTIONS:
+        name, power = INVERSE_FUNCTIONS[name], None
     value = Call(name, args if base is None else (*args, base))
     if power is None and c.accept("^"):
         power = exponent(c)
@@ -365,7 +365,7 @@ def function_arguments(c: Cursor) -> tuple[Node, ...]:
         if c.token.kind == "num":
             raise Unparsed
         factors.append(factor(c))
-    return (joined(factors),)
+    return (product_of(factors),)
 
 
 # ---- \frac, \sqrt and other commands with arguments
@@ -398,7 +398,7 @@ def short_argument(c: Cursor) -> Node:
     digits = token.value.rstrip(".")  # a full stop may follow
     if token.kind == "num" and len(digits) > 1 and digits.isdigit():
         first, rest = Token("num", digits[0]), Token("num", token.value[1:])
-        c.tokens[c.at : c.at + 1] = [first, rest]
+        c.tokens[c.position : c.position + 1] = [first, rest]
         return decimal(c.take().value)
     if token.kind == "op" and token.value not in ("(", "|(", "|", r"\{"):
         raise Unparsed
@@ -425,13 +425,13 @@ def triangle(c: Cursor) -> Node:
 
 def point_names(c: Cursor) -> str:
     """The ABC of \\angle ABC."""
-    start = c.at
+    start = c.position
     braced = c.accept("{")
-    while c.token.kind in ("sym", "num") and c.at - start < 8:
+    while c.token.kind in ("sym", "num") and c.position - start < 8:
         c.take()
     if braced:
         c.expect("}")
-    return "".join(token.value for token in c.tokens[start : c.at])
+    return "".join(token.value for token in c.tokens[start : c.position])
 
 
 def number_set(c: Cursor) -> Node:
@@ -447,9 +447,9 @@ def number_set(c: Cursor) -> Node:
 
 def accented(c: Cursor, name: str) -> Node:
     """\\overline{AB} is a segment, \\bar{z} a conjugate, \\vec{v} a name."""
-    start = c.at
+    start = c.position
     inner = short_argument(c)
-    tokens = [t for t in c.tokens[start : c.at] if t.value not in ("{", "}")]
+    tokens = [t for t in c.tokens[start : c.position] if t.value not in ("{", "}")]
     if len(tokens) == 1 and tokens[0].kind == "num" and name in ("overline", "bar", "dot"):
         raise Unparsed  # a repeating decimal is put together before parsing
     if len(tokens) > 1 and all(t.kind in ("sym", "const") for t in tokens):
@@ -466,7 +466,7 @@ PRIMARIES = {
     "fn": function,
     "cmd": command,
     "begin": lambda c, token: matrix(c, token.value),
-    "op": lambda c, token: bracketed(c, token.value),
+    "op": lambda c, token: bracket_expression(c, token.value),
 }
 COMMANDS = {
     "frac": fraction,

@@ -21,7 +21,7 @@ from .latex_commands import (
     TEXT_COMMANDS,
     WITH_ARGUMENT,
 )
-from .numerals import base_digits, numeral
+from .numerals import base_digits, read_numeral
 from .tokens import Token, Tokens
 from .units import AFTER_VALUES
 from .words import ORDINAL_ENDINGS, is_counted_noun, looks_like_word
@@ -73,47 +73,47 @@ class Lexer:
 
     def run(self) -> list[Token]:
         while self.position < len(self.text):
-            self.step(self.text[self.position])
-        return self.tokens.found
+            self.read_next(self.text[self.position])
+        return self.tokens.items
 
-    def step(self, char: str) -> None:
+    def read_next(self, char: str) -> None:
         if char.isspace() or char == "~":
             self.tokens.gap = True
             self.position += 1
         elif char in "0123456789.":
-            self.number()
+            self.read_number()
         elif char in "ABCDEF" and base_digits(self.text, self.position):
-            self.number()
+            self.read_number()
         elif char == "\\":
-            self.command()
+            self.read_command()
         elif char.isascii() and char.isalpha():
-            self.letters()
+            self.read_letters()
         else:
-            self.sign(char)
+            self.read_sign(char)
 
     # numbers and signs
 
-    def number(self) -> None:
-        read = numeral(self.text, self.position, self.brackets > 0)
-        if read is None:
-            return self.dots()
-        digits, self.position = read
+    def read_number(self) -> None:
+        number = read_numeral(self.text, self.position, self.brackets > 0)
+        if number is None:
+            return self.read_dots()
+        digits, self.position = number
         self.tokens.add("num", digits)
 
-    def dots(self) -> None:
+    def read_dots(self) -> None:
         if self.text.startswith("...", self.position):
             self.position += 3
             self.tokens.add("sym", "...")
-        elif self.text[self.position + 1 :].strip(" .$\\)]}") == "" or self.tokens.last("text"):
+        elif self.text[self.position + 1 :].strip(" .$\\)]}") == "" or self.tokens.last_is("text"):
             self.position += 1  # the full stop of a sentence
         else:
             raise Unparsed
 
-    def sign(self, char: str) -> None:
-        if char == "^" and self.mark():
+    def read_sign(self, char: str) -> None:
+        if char == "^" and self.read_mark():
             return
         pair = self.text[self.position : self.position + 2]
-        if pair == "!=" and (self.tokens.gap or not self.tokens.found):
+        if pair == "!=" and (self.tokens.gap or not self.tokens.items):
             self.position += 2
             self.tokens.add("op", "≠")
         elif pair in TWO_SIGNS:
@@ -127,11 +127,11 @@ class Lexer:
             self.tokens.add("cmd", "dollar")
         elif char in ONE_SIGN:
             self.position += 1
-            self.operator(char)
+            self.add_operator(char)
         else:
             raise Unparsed
 
-    def mark(self) -> bool:
+    def read_mark(self) -> bool:
         """^\\circ and ^\\prime."""
         for pattern, value in ((DEGREE, "°"), (PRIMES, "'")):
             if match := pattern.match(self.text, self.position):
@@ -140,58 +140,61 @@ class Lexer:
                 return True
         return False
 
-    def operator(self, value: str) -> None:
+    def add_operator(self, value: str) -> None:
         self.brackets += (value in OPENING) - (value in CLOSING)
         self.tokens.add("op", value)
 
     # plain letters
 
-    def letters(self) -> None:
-        after_number = self.tokens.last("num")
+    def read_letters(self) -> None:
+        after_number = self.tokens.last_is("num")
         if after_number and TIMES_TEN.match(self.text, self.position):
             self.position += 1
             return self.tokens.add("op", "*")
         half = HALF_OF_DAY.match(self.text, self.position)
         if half and after_number:
             self.position = half.end()
-            return self.word(half[1].lower() + "m")
+            return self.add_word(half[1].lower() + "m")
         run = LETTERS.match(self.text, self.position).group()
         self.position += len(run)
-        self.letter_run(run)
+        self.add_letters(run)
 
-    def letter_run(self, run: str) -> None:
+    def add_letters(self, run: str) -> None:
         """A word, a name or a product: decided by what stands before it."""
-        last = self.tokens.last
-        if run in LINKING_WORDS and (run.islower() or self.tokens.found):
+        last_is = self.tokens.last_is
+        if run in LINKING_WORDS and (run.islower() or self.tokens.items):
             self.tokens.add("op", run.lower())
-        elif run in ORDINAL_ENDINGS and (last("num") or self.in_exponent()):
+        elif run in ORDINAL_ENDINGS and (last_is("num") or self.in_exponent()):
             self.tokens.add("text", run)
-        elif (run in AFTER_VALUES and self.after_value()) or run in ("USD", "EUR"):
-            self.word(run)
-        elif run in INFINITY and not last("text"):
+        elif (run in AFTER_VALUES and self.follows_value()) or run in ("USD", "EUR"):
+            self.add_word(run)
+        elif run in INFINITY and not last_is("text"):
             self.tokens.add("const", "inf")
         elif run in FUNCTIONS or run in CONSTANTS or run in GREEK or run == "sqrt":
-            self.named(run)
-        elif looks_like_word(run) or (last("text") and (len(run) > 1 or run == "a")):
-            self.word(run)
-        elif last("num") and self.tokens.gap and is_counted_noun(run):
-            self.word(run)
+            self.add_named(run)
+        elif looks_like_word(run) or (last_is("text") and (len(run) > 1 or run == "a")):
+            self.add_word(run)
+        elif last_is("num") and self.tokens.gap and is_counted_noun(run):
+            self.add_word(run)
         else:
-            self.product(run)
+            self.add_product(run)
 
-    def after_value(self) -> bool:
-        last = self.tokens.last
+    def follows_value(self) -> bool:
+        last_is = self.tokens.last_is
         return (
-            last("num") or last("const", "pi") or last("op", ")", "}", "°", r"\}") or last("text")
+            last_is("num")
+            or last_is("const", "pi")
+            or last_is("op", ")", "}", "°", r"\}")
+            or last_is("text")
         )
 
     def in_exponent(self) -> bool:
-        if self.tokens.last("op", "^"):
+        if self.tokens.last_is("op", "^"):
             return True
-        found = self.tokens.found
-        return self.tokens.last("op", "{") and len(found) > 1 and found[-2].value == "^"
+        tokens = self.tokens.items
+        return self.tokens.last_is("op", "{") and len(tokens) > 1 and tokens[-2].value == "^"
 
-    def named(self, run: str) -> None:
+    def add_named(self, run: str) -> None:
         if run in FUNCTIONS:
             self.tokens.add("fn", FUNCTIONS[run])
         elif run in CONSTANTS:
@@ -201,31 +204,31 @@ class Lexer:
         else:
             self.tokens.add("sym", run)
 
-    def product(self, run: str) -> None:
+    def add_product(self, run: str) -> None:
         """xy is x times y; xsinx is x times sin x."""
         for name in LONGEST_FIRST if len(run) > 2 else ():
-            before, found, after = run.partition(name)
-            if found and len(before) + len(after) <= 3:
+            before, function, after = run.partition(name)
+            if function and len(before) + len(after) <= 3:
                 if before:
-                    self.product(before)
-                self.named(name)
+                    self.add_product(before)
+                self.add_named(name)
                 if after:
-                    self.product(after)
+                    self.add_product(after)
                 return
         for letter in run:
             self.tokens.add("const" if letter in "ie" else "sym", letter)
 
-    def word(self, word: str) -> None:
+    def add_word(self, word: str) -> None:
         """Adjacent words are one token."""
-        found = self.tokens.found
-        if self.tokens.last("text") and found[-1].value not in ORDINAL_ENDINGS:
-            found[-1] = found[-1]._replace(value=f"{found[-1].value} {word}")
+        tokens = self.tokens.items
+        if self.tokens.last_is("text") and tokens[-1].value not in ORDINAL_ENDINGS:
+            tokens[-1] = tokens[-1]._replace(value=f"{tokens[-1].value} {word}")
         else:
             self.tokens.add("text", word)
 
     # commands
 
-    def command(self) -> None:
+    def read_command(self) -> None:
         match = COMMAND.match(self.text, self.position)
         if match is None:
             raise Unparsed
@@ -233,46 +236,46 @@ class Lexer:
         if match.group().endswith("*") and not name.isalpha():
             self.position -= 1
         if name == "not":
-            self.negated()
+            self.read_negated_equals()
         elif name in IGNORED:
-            self.ignored(name)
+            self.read_ignored(name)
         elif name in TEXT_COMMANDS:
-            self.text_command()
+            self.read_text()
         elif name in FONTS:
             self.tokens.gap = True
         elif name in ("begin", "end"):
-            self.environment(name)
+            self.read_environment(name)
         elif name in WITH_ARGUMENT:
-            self.argument()
+            self.read_argument()
         elif name in INVISIBLE:
-            self.invisible()
+            self.skip_invisible()
         elif name in ("(", ")", "[", "]"):
             self.tokens.gap = True  # the marks of math mode
         else:
-            self.plain_command(name)
+            self.add_command(name)
 
-    def negated(self) -> None:
+    def read_negated_equals(self) -> None:
         sign = EQUALS.match(self.text, self.position)
         if sign is None:
             raise Unparsed
         self.position = sign.end()
         self.tokens.add("op", "≠")
 
-    def invisible(self) -> None:
+    def skip_invisible(self) -> None:
         """What \\phantom hides: the text between braces, a command or a character."""
         if self.text[self.position :].lstrip().startswith("{"):
-            self.argument()
+            self.read_argument()
         else:
             hidden = HIDDEN.match(self.text, self.position)
             self.position = hidden.end() if hidden else len(self.text)
 
-    def environment(self, mark: str) -> None:
-        name = self.argument()
+    def read_environment(self, mark: str) -> None:
+        name = self.read_argument()
         self.tokens.add(mark, name)
         if mark == "begin" and name == "array":
-            self.argument()  # how its columns are set
+            self.read_argument()  # how its columns are set
 
-    def ignored(self, name: str) -> None:
+    def read_ignored(self, name: str) -> None:
         if name in BLANKS:
             self.tokens.gap = True
         if name in ("left", "right", "middle"):
@@ -284,12 +287,12 @@ class Lexer:
                 self.position = bar.end()
                 self.tokens.add("op", {"left": "|(", "right": "|)", "middle": "mid"}[name])
 
-    def plain_command(self, name: str) -> None:
+    def add_command(self, name: str) -> None:
         if name in OPERATORS:
             value = OPERATORS[name]
             space = ROW_SPACE.match(self.text, self.position) if value == r"\\" else None
             self.position = space.end() if space else self.position
-            self.operator(value)
+            self.add_operator(value)
         elif name in CURRENCY:
             self.tokens.add("cmd", CURRENCY[name])
         elif name in CONSTANTS:
@@ -303,7 +306,7 @@ class Lexer:
         else:
             raise Unparsed
 
-    def argument(self) -> str:
+    def read_argument(self) -> str:
         """The text between the braces that come next."""
         start = self.text.find("{", self.position)
         if start < 0 or self.text[self.position : start].strip():
@@ -316,17 +319,17 @@ class Lexer:
 
     # \text
 
-    def text_command(self) -> None:
+    def read_text(self) -> None:
         if not self.text[self.position :].lstrip().startswith("{"):
             return  # \text 5
-        content = self.argument()
+        content = self.read_argument()
         if is_mathematics(content):
             self.splice(content)
             return
         if content[:1].isspace():
             self.tokens.gap = True
         for piece in WORD_OR_SIGN.findall(content):
-            self.piece_of_text(piece)
+            self.add_text_piece(piece)
 
     def splice(self, content: str) -> None:
         """Mathematics inside \\text is read as if the command were not there."""
@@ -336,18 +339,18 @@ class Lexer:
         self.text = f" {content} {self.text[self.position :]}"
         self.position = 0
 
-    def piece_of_text(self, piece: str) -> None:
+    def add_text_piece(self, piece: str) -> None:
         word = piece.strip(".'’-") if piece[:1].isalpha() else piece
         if word in LINKING_WORDS:
             self.tokens.add("op", word.lower())
         elif word.isalpha():
-            self.word(word)
+            self.add_word(word)
         elif word in SIGNS_IN_TEXT:
-            self.operator(word)
+            self.add_operator(word)
         elif word == "?":
             raise Unparsed
         elif piece[:1].isalpha():
-            self.word(word.replace(".", "").replace("-", " ").replace("'", ""))
+            self.add_word(word.replace(".", "").replace("-", " ").replace("'", ""))
 
 
 def is_mathematics(content: str) -> bool:

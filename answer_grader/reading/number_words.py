@@ -23,7 +23,7 @@ DENOMINATORS = {word: n for word, n in ORDINAL_WORDS.items() if n > 2} | {
     "hundredth": 100,
     "thousandth": 1_000,
 }
-PARTS = {f"{word}s": n for word, n in DENOMINATORS.items()} | {"halves": 2}
+PLURAL_DENOMINATORS = {f"{word}s": n for word, n in DENOMINATORS.items()} | {"halves": 2}
 SCALES = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 
@@ -51,17 +51,17 @@ def fraction_from_words(phrase: str) -> Fraction | None:
     The singular goes with one only: twenty third is the 23rd.
     """
     before, _, last = phrase.lower().replace("-", " ").rpartition(" ")
-    whole, mixed, count = f" {before} ".rpartition(" and ")
-    base = number_from_words(whole) if mixed else 0
+    integer_words, mixed, count = f" {before} ".rpartition(" and ")
+    base = number_from_words(integer_words) if mixed else 0
     count = count.strip()
     if last == "half" and not before:
         top = 1
     elif last in DENOMINATORS and count in ("a", "one"):
         top = 1
-    elif last in PARTS and count != "one":
+    elif last in PLURAL_DENOMINATORS and count != "one":
         top = number_from_words(count)
     else:
         return None
     if top is None or base is None:
         return None
-    return base + Fraction(top, DENOMINATORS.get(last) or PARTS[last])
+    return base + Fraction(top, DENOMINATORS.get(last) or PLURAL_DENOMINATORS[last])

@@ -22,11 +22,11 @@ BASE_BEGINS = re.compile(
     + r")\b)"
 )
 BASE_DIGITS = re.compile(r"[0-9A-Z]{1,60}")
-MARKED = re.compile(
+MARKED_DECIMAL = re.compile(
     r"((?<![0-9.])[0-9]{1,40}|(?<![0-9.})\w]))\.([0-9]{0,40})\s?"
     r"(?:\\(?:overline|bar|dot)\s?(?:\{\s?([0-9]{1,40})\s?\}|([0-9]))|\(([0-9]{1,40})\)(?!\s?[_^]))(?![0-9])"
 )
-DOTTED = re.compile(
+DOTTED_DECIMAL = re.compile(
     r"((?<![0-9.])[0-9]{1,40}|(?<![0-9.})\w]))\.([0-9]{1,60})\s?(?:\.\.\.|…|\\[lc]?dots(?![A-Za-z])|\\dotsc)"
 )
 
@@ -39,7 +39,7 @@ def base_digits(text: str, start: int) -> str | None:
     return match.group() if any(c.isdigit() for c in match.group()) else None
 
 
-def numeral(text: str, start: int, in_brackets: bool) -> tuple[str, int] | None:
+def read_numeral(text: str, start: int, in_brackets: bool) -> tuple[str, int] | None:
     """The number that begins here, without what separates its groups, and where it ends."""
     of_base = base_digits(text, start)
     match = NUMBER.match(text, start)
@@ -78,13 +78,13 @@ def digit_groups(text: str, start: int, in_brackets: bool) -> tuple[str, int]:
 # ---- repeating decimals
 
 
-def as_fraction(whole: str, fixed: str, block: str) -> str:
+def as_fraction(integer_part: str, fixed: str, block: str) -> str:
     bottom = (10 ** len(block) - 1) * 10 ** len(fixed)
-    top = int((whole or "0") + fixed + block) - int((whole or "0") + fixed)
+    top = int((integer_part or "0") + fixed + block) - int((integer_part or "0") + fixed)
     return rf"\left(\frac{{{top}}}{{{bottom}}}\right)"
 
 
-def block_of(digits: str) -> tuple[str, str] | None:
+def repeating_block(digits: str) -> tuple[str, str] | None:
     """0.1666... -> ("1", "6"): the shortest block that the digits end with, often enough."""
     for size in range(1, len(digits) // 2 + 1):
         block, times = digits[-size:], 1
@@ -95,16 +95,16 @@ def block_of(digits: str) -> tuple[str, str] | None:
     return None
 
 
-def from_dots(match: re.Match) -> str:
-    digits_and_block = block_of(match[2])
+def dotted_as_fraction(match: re.Match) -> str:
+    digits_and_block = repeating_block(match[2])
     if digits_and_block is None:
         raise Unparsed  # 3.14159... says that it is not exact, and not what it is
     return as_fraction(match[1], *digits_and_block)
 
 
-def spell_out_repeating(text: str) -> str:
+def repeating_as_fractions(text: str) -> str:
     """0.\\overline{3}, 0.(3) and 0.333... as fractions."""
     if "." not in text:
         return text
-    text = MARKED.sub(lambda m: as_fraction(m[1], m[2], m[3] or m[4] or m[5]), text)
-    return DOTTED.sub(from_dots, text)
+    text = MARKED_DECIMAL.sub(lambda m: as_fraction(m[1], m[2], m[3] or m[4] or m[5]), text)
+    return DOTTED_DECIMAL.sub(dotted_as_fraction, text)

@@ -10,8 +10,8 @@ from .expressions import (
     decimal,
     exponent,
     expression,
-    ordinal_ending,
     short_argument,
+    take_ordinal_ending,
 )
 from .latex_commands import CURRENCY
 from .tokens import Cursor
@@ -27,9 +27,9 @@ from .trees import (
     TimeOfDay,
     is_whole_number,
 )
-from .units import PERCENT, UNITS, Unit, UnitList, smaller_unit
+from .units import PERCENT, UNITS, Unit, UnitList, units_in_larger
 
-HALVES = {"am": "am", "pm": "pm", "noon": "pm", "midnight": "am"}
+HALVES_OF_DAY = {"am": "am", "pm": "pm", "noon": "pm", "midnight": "am"}
 CURRENCIES = set(CURRENCY.values())
 CURRENCY_WORDS = ("USD", "EUR")
 MAX_POWER = 9  # of a unit
@@ -38,7 +38,7 @@ MAX_POWER = 9  # of a unit
 # ---- ratios and times
 
 
-def ratio_sign(c: Cursor) -> bool:
+def at_ratio_sign(c: Cursor) -> bool:
     if c.token.kind == "text":
         return c.token.value == "to"
     return c.sees(":") and not c.colon_ends
@@ -46,19 +46,19 @@ def ratio_sign(c: Cursor) -> bool:
 
 def ratio(c: Cursor, first: Node) -> Node:
     """3:4, 3 to 4, and the times that look so."""
-    time = clock(c) if c.sees(":") and isinstance(first, Num) else None
+    time = time_of_day(c) if c.sees(":") and isinstance(first, Num) else None
     if time is not None:
         return time
     parts = [first]
-    while ratio_sign(c):
+    while at_ratio_sign(c):
         c.take()
         parts.append(expression(c))
     return Ratio(tuple(parts))
 
 
-def clock(c: Cursor) -> TimeOfDay | None:
+def time_of_day(c: Cursor) -> TimeOfDay | None:
     """3:30, 3:30 p.m.: an hour, a colon and two digits below 60."""
-    hour, minute = c.tokens[c.at - 1], c.peek()
+    hour, minute = c.tokens[c.position - 1], c.peek()
     if hour.kind != "num" or minute.kind != "num" or c.peek(2).value == ":":
         return None
     minutes = minute.value.rstrip(".")  # a full stop may follow
@@ -66,13 +66,13 @@ def clock(c: Cursor) -> TimeOfDay | None:
         return None
     if len(hour.value) > 2 or int(hour.value) > 24 or int(minutes) > 59:
         return None
-    c.at += 2
-    return TimeOfDay(int(hour.value), int(minutes), half_of_day(c))
+    c.position += 2
+    return TimeOfDay(int(hour.value), int(minutes), take_half_of_day(c))
 
 
-def half_of_day(c: Cursor) -> str | None:
-    half = HALVES.get(c.token.value.lower()) if c.token.kind == "text" else None
-    c.at += half is not None
+def take_half_of_day(c: Cursor) -> str | None:
+    half = HALVES_OF_DAY.get(c.token.value.lower()) if c.token.kind == "text" else None
+    c.position += half is not None
     return half
 
 
@@ -81,8 +81,8 @@ def half_of_day(c: Cursor) -> str | None:
 
 def quantity(c: Cursor) -> Node:
     """An expression with what stands beside it: a currency, units, a base, a half of the day."""
-    start = c.at
-    currency = currency_before(c)
+    start = c.position
+    currency = take_currency(c)
     if currency is not None:
         negative, unit = currency
         value = expression(c)
@@ -90,16 +90,16 @@ def quantity(c: Cursor) -> Node:
         units.set(unit)
         return with_units(c, Neg(value) if negative else value, units)
     value = expression(c)
-    special = after_number(c, start) if isinstance(value, Num) else None
-    return special or compound(c, with_units(c, value, UnitList()))
+    special = time_or_base(c, start) if isinstance(value, Num) else None
+    return special or compound_quantity(c, with_units(c, value, UnitList()))
 
 
-def currency_before(c: Cursor) -> tuple[bool, Unit] | None:
+def take_currency(c: Cursor) -> tuple[bool, Unit] | None:
     """Takes $, -$, USD before a number: whether it is negative, and the currency."""
     negative = c.sees("-") and c.peek().kind == "cmd"
     token = c.peek() if negative else c.token
     if token.kind == "cmd" and token.value in CURRENCIES:
-        c.at += 2 if negative else 1
+        c.position += 2 if negative else 1
         return negative, Unit(token.value)
     if token.kind == "text" and token.value in CURRENCY_WORDS:
         c.take()
@@ -107,16 +107,16 @@ def currency_before(c: Cursor) -> tuple[bool, Unit] | None:
     return None
 
 
-def compound(c: Cursor, first: Node) -> Node:
+def compound_quantity(c: Cursor, first: Node) -> Node:
     """3 hours and 15 minutes, in the smaller unit."""
     while isinstance(first, Quantity) and len(first.units) == 1:
         ((unit, power),) = first.units
         joint = int(c.sees("and", ","))
         amount, word = c.peek(joint), c.peek(joint + 1)
-        size = smaller_unit(unit, word.value) if word.kind == "text" and power == 1 else None
+        size = units_in_larger(unit, word.value) if word.kind == "text" and power == 1 else None
         if amount.kind != "num" or size is None:
             break
-        c.at += joint
+        c.position += joint
         second = with_units(c, decimal(c.take().value), UnitList())
         if not isinstance(second, Quantity) or len(second.units) != 1:
             raise Unparsed
@@ -125,28 +125,28 @@ def compound(c: Cursor, first: Node) -> Node:
     return first
 
 
-def after_number(c: Cursor, start: int) -> Node | None:
+def time_or_base(c: Cursor, start: int) -> Node | None:
     """3 p.m. and 101 base 2."""
     digits = c.tokens[start].value
-    if c.at != start + 1 or not digits.isdigit():
+    if c.position != start + 1 or not digits.isdigit():
         return None
     if len(digits) <= 2 and int(digits) <= 24:
-        half = half_of_day(c)
+        half = take_half_of_day(c)
         if half:
             return TimeOfDay(int(digits), 0, half)
-    opened = c.sees("(") and c.peek().value == "base"
-    c.at += opened
+    in_brackets = c.sees("(") and c.peek().value == "base"
+    c.position += in_brackets
     if c.token.value.lower() != "base":
         return None
     c.take()
     base = base_of_numeral(c)
-    if opened:
+    if in_brackets:
         c.expect(")")
     return base_numeral(digits, base)
 
 
 def with_units(c: Cursor, value: Node, units: UnitList) -> Node:
-    while one_unit(c, units):
+    while take_unit(c, units):
         pass
     if units.scale != 1:
         value = Mul((value, Num(Fraction(units.scale))))
@@ -155,7 +155,7 @@ def with_units(c: Cursor, value: Node, units: UnitList) -> Node:
     return Quantity(value, units.as_tuple()) if units else value
 
 
-def one_unit(c: Cursor, units: UnitList) -> bool:
+def take_unit(c: Cursor, units: UnitList) -> bool:
     """Takes the next unit, if what comes next is one."""
     token = c.token
     if c.accept("%"):
@@ -163,16 +163,16 @@ def one_unit(c: Cursor, units: UnitList) -> bool:
     elif token.kind == "cmd" and token.value in CURRENCIES:
         units.set(Unit(c.take().value))
     elif token.kind == "cmd" and token.value == "frac":
-        fraction_of_units(c, units)
+        take_unit_fraction(c, units)
     elif token.kind == "cmd" and token.value in MODULI:
         c.take()
         units.set(modulus(short_argument(c)))
     elif c.sees("(") and c.peek().kind == "text":
         c.take()
-        unit_text(c, units)
+        take_unit_text(c, units)
         c.expect(")")
     elif token.kind == "text" and token.value != "to":
-        unit_text(c, units)
+        take_unit_text(c, units)
     elif units and c.sees("/", "*") and unit_follows(c):
         units.sign = -1 if c.take().value == "/" else 1
         if c.token.kind == "sym":
@@ -186,7 +186,7 @@ def modulus(tree: Node) -> Unit:
     return Unit(str(tree.value if isinstance(tree, Num) else tree), "modulus")
 
 
-def fraction_of_units(c: Cursor, units: UnitList) -> None:
+def take_unit_fraction(c: Cursor, units: UnitList) -> None:
     """\\frac{\\text{m}}{\\text{s}}"""
     c.take()
     before = units.sign
@@ -194,7 +194,7 @@ def fraction_of_units(c: Cursor, units: UnitList) -> None:
         c.expect("{")
         if c.token.kind != "text":
             raise Unparsed
-        unit_text(c, units)
+        take_unit_text(c, units)
         c.expect("}")
     units.sign = before
 
@@ -204,12 +204,12 @@ def unit_follows(c: Cursor) -> bool:
     return token.kind == "text" or (token.kind == "sym" and token.value in UNITS)
 
 
-def unit_text(c: Cursor, units: UnitList) -> None:
+def take_unit_text(c: Cursor, units: UnitList) -> None:
     """One text token, and the superscript that may follow it."""
     last = units.read(c.take().value)
     power: Node | None = None
     if c.accept("^"):
-        if ordinal_ending(c):
+        if take_ordinal_ending(c):
             raise Unparsed
         power = exponent(c)
     elif c.token.kind == "num" and not c.token.gap and c.token.value in ("2", "3"):

@@ -9,11 +9,11 @@ from .expressions import expression
 from .latex_commands import FONTS, TEXT_COMMANDS
 from .lexer import tokenize
 from .number_words import ORDINAL_WORDS, fraction_from_words, number_from_words
-from .numerals import spell_out_repeating
-from .quantities import CURRENCY_WORDS, quantity, ratio, ratio_sign
+from .numerals import repeating_as_fractions
+from .quantities import CURRENCY_WORDS, at_ratio_sign, quantity, ratio
 from .tokens import END, Cursor, Rules, Token
 from .trees import Const, Neg, Node, Num, Quantity, Relation, SetOperation, Several, Sym, Words
-from .units import UnitList, check_label, number_prefix
+from .units import UnitList, check_label, split_number_prefix
 from .words import AROUND_NUMBER_SETS, BEFORE_VALUES, NUMBER_SETS, OBJECTS, phrase_key
 
 RELATIONS = ("=", "<", ">", "≤", "≥", "≠", "≈", "∈", "≡")
@@ -38,19 +38,19 @@ def parse(text: str) -> Answer:
     """The answer that a text gives. Raises Unparsed or TooBig."""
     if len(text) > MAX_CHARS:
         raise TooBig
-    tokens = tokenize(spell_out_repeating(text))
+    tokens = tokenize(repeating_as_fractions(text))
     if not tokens:
         raise Unparsed
     try:
-        tree = answer(tokens)
+        tree = answer_tree(tokens)
     except Unparsed:
-        tree = as_phrase(text, tokens)
-    plain = STYLES.sub(" ", text)
-    only_letters = all(c.isalnum() or c in PUNCTUATION for c in plain)
+        tree = phrase_tree(text, tokens)
+    unstyled = STYLES.sub(" ", text)
+    only_letters = all(c.isalnum() or c in PUNCTUATION for c in unstyled)
     return Answer(tree, phrase_of(text) if only_letters else None)
 
 
-def answer(tokens: list[Token]) -> Node:
+def answer_tree(tokens: list[Token]) -> Node:
     """The whole text: one statement, or several between commas, "and" and "or"."""
     c = Cursor(tokens, RULES)
     items, separators = [], set()
@@ -74,30 +74,30 @@ def statement(c: Cursor) -> Node:
     """Words, or combinations with =, <, ... between them."""
     c.accept("=", "≈")
     if c.token.kind == "text":
-        phrase = words(c)
+        phrase = word_statement(c)
         if phrase is not None:
             return phrase
-    sides, signs = [definition(c) or combination(c)], []
+    sides, signs = [defined_name(c) or combination(c)], []
     while c.sees(*RELATIONS):
         signs.append(c.take().value)
         sides.append(combination(c))
     return Relation(tuple(signs), tuple(sides)) if signs else sides[0]
 
 
-def definition(c: Cursor) -> Node | None:
+def defined_name(c: Cursor) -> Node | None:
     """h(x) of h(x) = ..., which elsewhere is a product; \\text{Area} of \\text{Area} = ..."""
     if c.token.kind == "text" and c.peek().value in RELATIONS:
         return Sym(f'"{phrase_key(c.take().value)}"')
     if c.token.kind != "sym":
         return None
     values = []
-    for token in c.tokens[c.at : c.at + LONGEST_NAME]:
+    for token in c.tokens[c.position : c.position + LONGEST_NAME]:
         values.append(token.value)
         if token.value == "=":
             break
     if FUNCTION_NAME.fullmatch("".join(values)) is None:
         return None
-    c.at += len(values) - 1
+    c.position += len(values) - 1
     return Sym("".join(values[:-1]))
 
 
@@ -107,10 +107,10 @@ def combination(c: Cursor) -> Node:
     while True:
         if sign := c.accept("∪", "∩", "∖"):
             value = SetOperation(sign, value, quantity(c))
-        elif c.union_sign():
+        elif c.at_union_sign():
             c.take()
             value = SetOperation("∪", value, quantity(c))
-        elif ratio_sign(c):
+        elif at_ratio_sign(c):
             value = ratio(c, value)
         else:
             return value
@@ -119,7 +119,7 @@ def combination(c: Cursor) -> Node:
 # ---- words
 
 
-def words(c: Cursor) -> Node | None:
+def word_statement(c: Cursor) -> Node | None:
     """A word answer, a number in words, or a label that is dropped (then None)."""
     following = c.peek()
     if c.token.value in CURRENCY_WORDS and following.kind == "num":
@@ -127,34 +127,34 @@ def words(c: Cursor) -> Node | None:
     if following.kind == "op" and following.value in RELATIONS:
         return None  # \text{Area} = 5 names what is equal
     if c.token.value.lower() in ("minus", "negative") and following.kind == "num":
-        c.tokens[c.at] = Token("op", "-")
+        c.tokens[c.position] = Token("op", "-")
         return None
     text = c.take().value
     if c.token is END or c.sees(*AFTER_WORDS):
-        return meaning_of(text)
+        return tree_of_words(text)
     if c.token.kind == "text" or c.sees("%", "/", "^"):
         raise Unparsed
     if c.sees("-") and text.split()[-1].lower() not in BEFORE_VALUES:
         raise Unparsed
-    value, rest = number_prefix(text)
+    value, rest = split_number_prefix(text)
     if value is not None:
         raise Unparsed
     check_label(rest, bool(c.accept(":")))
     return None
 
 
-def meaning_of(text: str) -> Node:
-    """What words say: an object of mathematics, a number, else the words themselves."""
+def tree_of_words(text: str) -> Node:
+    """An answer in words: a mathematical object, a number, else the words themselves."""
     key = phrase_key(text)
     if not key:
         raise Unparsed
-    known = object_named(key)
-    if known is not None:
-        return known
+    mathematical = named_object(key)
+    if mathematical is not None:
+        return mathematical
     choice = CHOICE_IN_WORDS.fullmatch(key)
     if choice:
         return Words(choice[1])
-    value, rest = number_prefix(text)
+    value, rest = split_number_prefix(text)
     if value is None:
         return Words(key)
     units = UnitList()
@@ -163,11 +163,11 @@ def meaning_of(text: str) -> Node:
     return Quantity(tree, units.as_tuple()) if units else tree
 
 
-def object_named(key: str) -> Node | None:
+def named_object(key: str) -> Node | None:
     """Infinity, the empty set, all real numbers, minus three quarters, third."""
     sign, _, rest = key.partition(" ")
     if rest and sign in ("minus", "negative", "positive"):
-        inner = object_named(rest)
+        inner = named_object(rest)
         return inner if inner is None or sign == "positive" else Neg(inner)
     if key in OBJECTS:
         return Const(OBJECTS[key])
@@ -190,14 +190,14 @@ def phrase_of(text: str) -> str | None:
     return key if any(c.isalpha() for c in key) else None
 
 
-def as_phrase(text: str, tokens: list[Token]) -> Node:
+def phrase_tree(text: str, tokens: list[Token]) -> Node:
     """What the grammar cannot read is a phrase, if it has a word in it."""
     key = phrase_of(text)
     if key is None or not any(t.kind == "text" and len(t.value) > 1 for t in tokens):
         raise Unparsed
     if not all(t.kind in IN_PHRASES and t.value not in NOT_IN_PHRASES for t in tokens):
         raise Unparsed
-    return Words(key) if any(c.isdigit() for c in key) else meaning_of(key)
+    return Words(key) if any(c.isdigit() for c in key) else tree_of_words(key)
 
 
 RULES = Rules(expression, statement)

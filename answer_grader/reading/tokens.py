@@ -20,20 +20,20 @@ class Tokens:
     """The tokens so far. `gap` says that a blank has come since the last of them."""
 
     def __init__(self) -> None:
-        self.found: list[Token] = []
+        self.items: list[Token] = []
         self.gap = False
 
     def add(self, kind: str, value: str) -> None:
-        if len(self.found) >= MAX_TOKENS:
+        if len(self.items) >= MAX_TOKENS:
             raise TooBig
-        self.found.append(Token(kind, value, self.gap))
+        self.items.append(Token(kind, value, self.gap))
         self.gap = False
 
-    def last(self, kind: str, *values: str) -> bool:
+    def last_is(self, kind: str, *values: str) -> bool:
         """Whether the last token is of that kind and, if any are given, has one of the values."""
-        if not self.found or self.found[-1].kind != kind:
+        if not self.items or self.items[-1].kind != kind:
             return False
-        return not values or self.found[-1].value in values
+        return not values or self.items[-1].value in values
 
 
 class Rules(NamedTuple):
@@ -47,34 +47,35 @@ class Cursor:
     def __init__(self, tokens: list[Token], rules: Rules):
         self.tokens = [*tokens, END]  # the cursor never passes END
         self.rules = rules
-        self.at = 0
+        self.position = 0
         self.depth = 0
         self.bars = 0  # how many |...| are open
         self.colon_ends = False  # inside a set a colon begins its condition
 
     @property
     def token(self) -> Token:
-        return self.tokens[self.at]
+        return self.tokens[self.position]
 
     def peek(self, ahead: int = 1) -> Token:
-        return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else END
+        position = self.position + ahead
+        return self.tokens[position] if position < len(self.tokens) else END
 
     def take(self) -> Token:
-        token = self.tokens[self.at]
-        self.at += token is not END
+        token = self.tokens[self.position]
+        self.position += token is not END
         return token
 
     def sees(self, *values: str) -> bool:
         """Whether one of these signs comes next."""
-        token = self.tokens[self.at]
+        token = self.tokens[self.position]
         return token.kind == "op" and token.value in values
 
     def accept(self, *values: str) -> str | None:
         """Takes the next token if it is one of these signs."""
-        token = self.tokens[self.at]
+        token = self.tokens[self.position]
         if token.kind != "op" or token.value not in values:
             return None
-        self.at += 1
+        self.position += 1
         return token.value
 
     def expect(self, *values: str) -> None:
@@ -89,8 +90,8 @@ class Cursor:
     def leave(self) -> None:
         self.depth -= 1
 
-    def union_sign(self) -> bool:
+    def at_union_sign(self) -> bool:
         """The U of (0,1)U(2,3): between two brackets that belong to intervals."""
-        before = self.tokens[self.at - 1].value if self.at else ""
+        before = self.tokens[self.position - 1].value if self.position else ""
         is_u = self.token.kind == "sym" and self.token.value == "U"
         return is_u and before in (")", "]") and self.peek().value in ("(", "[")

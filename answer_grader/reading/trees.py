@@ -31,7 +31,7 @@ class Node:
                 nodes += [item for item in value if isinstance(item, Node)]
         return tuple(nodes)
 
-    def rebuilt(self, children: Sequence["Node"]) -> "Node":
+    def with_children(self, children: Sequence["Node"]) -> "Node":
         """The same node over other children."""
         fields: tuple[str, ...] = self.__match_args__
         values, rest = [], iter(children)
@@ -52,7 +52,7 @@ class Expression(Node):
 
 @dataclass(frozen=True, slots=True)
 class Listed(Node):
-    """What the nodes share that are nothing but their children."""
+    """Base of the nodes that have only a tuple of children."""
 
     items: tuple[Node, ...]
 
@@ -109,7 +109,7 @@ class Root(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Wrapped(Expression):
-    """What the expressions with one child share."""
+    """Base of the expressions with one child."""
 
     inner: Node
 
@@ -134,7 +134,7 @@ class Degrees(Wrapped):
 
 @dataclass(frozen=True, slots=True)
 class Applied(Expression):
-    """What the functions share."""
+    """Base of the functions."""
 
     name: str
     args: tuple[Node, ...]
@@ -152,7 +152,7 @@ class Unknown(Applied):
     __slots__ = ()
 
 
-# ---- what is put together from expressions
+# ---- nodes made of expressions
 
 
 class Braces(Listed):
@@ -190,7 +190,7 @@ class Matrix(Node):
     def children(self):
         return tuple(cell for row in self.rows for cell in row)
 
-    def rebuilt(self, children):
+    def with_children(self, children):
         width = len(self.rows[0])
         starts = range(0, len(children), width)
         return Matrix(tuple(tuple(children[i : i + width]) for i in starts))
@@ -268,15 +268,16 @@ def contains(tree: Node, kinds: tuple[type, ...], outside_functions: bool = Fals
     return False
 
 
-def symbols(tree: Node) -> set[str]:
-    found, stack = set(), [tree]
+def symbol_names(tree: Node) -> set[str]:
+    """The names of all symbols."""
+    names, stack = set(), [tree]
     while stack:
         node = stack.pop()
         if type(node) is Sym:
-            found.add(node.name)
+            names.add(node.name)
         elif type(node) is not Num:
             stack += node.children
-    return found
+    return names
 
 
 def rational(tree: Node) -> Fraction | None:
@@ -302,12 +303,12 @@ def without_degrees(tree: Node) -> Node:
         return without_degrees(tree.inner)
     if isinstance(tree, Applied) or not contains(tree, (Degrees,)):
         return tree
-    return tree.rebuilt([without_degrees(child) for child in tree.children])
+    return tree.with_children([without_degrees(child) for child in tree.children])
 
 
-def with_signs(tree: Node) -> list[Node]:
-    """The values of a tree with plus-minus signs. Each ± is free, unless there is a ∓, which
-    ties all of them together."""
+def sign_choices(tree: Node) -> list[Node]:
+    """The trees that a tree with plus-minus signs stands for. Each ± is free, unless there is a ∓,
+    which ties all of them together."""
     count = number_of_signs(tree)
     if count == 0:
         return [tree]
@@ -327,7 +328,7 @@ def number_of_signs(tree: Node) -> int:
 def with_chosen_signs(tree: Node, signs: Iterator[int]) -> Node:
     """The tree with one sign for each ±, and its opposite for each ∓."""
     if not isinstance(tree, (PlusMinus, MinusPlus)):
-        return tree.rebuilt([with_chosen_signs(child, signs) for child in tree.children])
+        return tree.with_children([with_chosen_signs(child, signs) for child in tree.children])
     minus = (next(signs) == 1) == isinstance(tree, MinusPlus)
     inner = with_chosen_signs(tree.inner, signs)
     return Neg(inner) if minus else inner
@@ -339,7 +340,7 @@ def name_of(tree: Node) -> str | None:
         case Sym(name):
             return name
         case Unknown(name):
-            return f"{name}({','.join(sorted(symbols(tree)))})"
+            return f"{name}({','.join(sorted(symbol_names(tree)))})"
         case Call("abs", (inner,)):
             name = name_of(inner)  # |AB| is a length as AB is, |x| is not x
             return name if name and len(name) > 1 else None

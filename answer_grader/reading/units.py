@@ -88,7 +88,7 @@ AFTER_VALUES = BARE_UNITS | {"sq", "cu", "per"}
 
 POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 POWERS_AFTER = {"squared": 2, "cubed": 3}
-COMPOUND = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
+COMPOUND_UNITS = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
 # What a measure is of, and how much of it one unit is. Months are of no fixed length in days.
 SIZES = {
     name: (kind, Fraction(size))
@@ -137,11 +137,11 @@ class UnitList:
         """Adds "square inches" or "miles per hour"; returns the last unit, which a superscript
         may follow."""
         power, last, sign = 1, None, self.sign
-        others: list[str] = []
+        noun_words: list[str] = []
         for word in text.replace("/", " per ").split():
             lower = word.lower()
             name = unit_name(word)
-            if lower in SCALES and last is None and not others:
+            if lower in SCALES and last is None and not noun_words:
                 self.scale *= SCALES[lower]
             elif lower in SCALES:
                 raise Unparsed  # 12 cm million
@@ -149,16 +149,16 @@ class UnitList:
                 power = POWERS[lower]
             elif lower in POWERS_AFTER and last:
                 self.raise_last(last, POWERS_AFTER[lower])
-            elif lower in ("per", "a", "an") and (self.powers or others):
+            elif lower in ("per", "a", "an") and (self.powers or noun_words):
                 sign = -1
-            elif name and not others:
-                for part, exponent in COMPOUND.get(name, {name: 1}).items():
+            elif name and not noun_words:
+                for part, exponent in COMPOUND_UNITS.get(name, {name: 1}).items():
                     unit = Unit(part)
                     self.powers[unit] = self.powers.get(unit, 0) + sign * power * exponent
                 last, power = Unit(name), 1
-            elif lower not in ORDINAL_ENDINGS and (others or lower not in ("of", "a", "an")):
-                others.append(lower)
-        self.add_noun(others)
+            elif lower not in ORDINAL_ENDINGS and (noun_words or lower not in ("of", "a", "an")):
+                noun_words.append(lower)
+        self.add_noun(noun_words)
         if CELSIUS in self.powers or FAHRENHEIT in self.powers:
             self.powers.pop(DEGREE, None)
         return last
@@ -178,8 +178,8 @@ class UnitList:
         self.powers[unit] *= power
 
 
-def smaller_unit(unit: Unit, word: str) -> Fraction | None:
-    """60 for hours and minutes: how many of the second make one of the first."""
+def units_in_larger(unit: Unit, word: str) -> Fraction | None:
+    """How many of the smaller unit `word` make one `unit`: 60 minutes an hour."""
     kind, size = SIZES.get(unit.name, ("", Fraction(0)))
     other_kind, other_size = SIZES.get(unit_name(word), ("?", Fraction(0)))
     return size / other_size if kind == other_kind and size > other_size else None
@@ -194,7 +194,7 @@ def check_label(label: str, colon: bool) -> None:
         raise Unparsed
 
 
-def number_prefix(text: str) -> tuple[int | None, str]:
+def split_number_prefix(text: str) -> tuple[int | None, str]:
     """ "five apples" -> (5, "apples"); (None, text) where no number in words comes first."""
     words = text.split()
     for count in range(min(len(words), 8), 0, -1):

@@ -96,8 +96,8 @@ def in_order(run: str) -> bool:
 def phrase_key(phrase: str) -> str:
     """The form in which two phrases are compared: no case, punctuation, hyphens or article. The
     sign of a number stays."""
-    plain = ORDINAL.sub(r"\1", phrase.lower().replace("'", "").replace("−", "-"))
-    words = WORD.findall(plain)
+    normalized = ORDINAL.sub(r"\1", phrase.lower().replace("'", "").replace("−", "-"))
+    words = WORD.findall(normalized)
     while len(words) > 1 and len(words[1]) > 1 and words[0] in ("a", "an", "the", "on"):
         words = words[1:]
     if any(word in MONTHS for word in words):

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from reasoning_from_scratch.fast.packed import (
-    BlockWork,
+    BlockOperations,
     PackedPlan,
     block_gradient,
     block_sums,
@@ -39,53 +39,53 @@ def before_attention(
     return block.att.project(block.norm1(x), AttentionPlan(cos, sin))
 
 
-def after_attention(block: TransformerBlock, x: Tensor, found: Tensor) -> Tensor:
-    """x (1, N, D) plus what attention found, then through the feed-forward layers."""
-    x = x + block.att.out_proj(found)
+def after_attention(block: TransformerBlock, x: Tensor, attended: Tensor) -> Tensor:
+    """x (1, N, D) plus the result of attention, then through the feed-forward layers."""
+    x = x + block.att.out_proj(attended)
     return x + block.ff(block.norm2(x))
 
 
 class CompiledPass:
-    """`packed_logprobs`, compiled for one model; plain for any other (the reference) and, after one
-    warning, if the compiler fails."""
+    """`packed_logprobs`, compiled for one model; uncompiled for others (such as the reference) and,
+    after one warning, if the compiler fails."""
 
     def __init__(self, model: Qwen3Model) -> None:
         self.model = model
         self.before: Callable = torch.compile(before_attention, dynamic=True)
         self.after: Callable = torch.compile(after_attention, dynamic=True)
-        self.work = BlockWork(
+        self.operations = BlockOperations(
             torch.compile(block_sums, dynamic=True), torch.compile(block_gradient, dynamic=True)
         )
-        self.works: bool | None = None  # None: not tried yet
+        self.can_compile: bool | None = None  # None: not tried yet
 
-    def __call__(self, asked: Qwen3Model, batch: Batch, temperature: float) -> Tensor:
-        if asked is self.model and self.works is None:
-            self.works = self.try_out(temperature)
-        if asked is self.model and self.works:
-            return packed_logprobs(asked, batch, temperature, self.hidden_states, self.work)
-        return packed_logprobs(asked, batch, temperature)
+    def __call__(self, model: Qwen3Model, batch: Batch, temperature: float) -> Tensor:
+        if model is self.model and self.can_compile is None:
+            self.can_compile = self.try_compiling(temperature)
+        if model is self.model and self.can_compile:
+            return packed_logprobs(model, batch, temperature, self.hidden_states, self.operations)
+        return packed_logprobs(model, batch, temperature)
 
-    def try_out(self, temperature: float) -> bool:
+    def try_compiling(self, temperature: float) -> bool:
         """Forward and backward through one block and the head. A backward pass is compiled only
         when it is first needed: without this trial it would fail in the middle of a gradient."""
         model = self.model
         try:
             with torch.enable_grad():
                 x = model.tok_emb.weight[None, :4].detach().requires_grad_()  # (1, 4, D)
-                places = torch.arange(4, device=x.device)[None, :, None]
-                cos, sin = rope_tables(places, model.cfg, x.dtype)
+                positions = torch.arange(4, device=x.device)[None, :, None]
+                cos, sin = rope_tables(positions, model.cfg, x.dtype)
                 queries, keys, values = self.before(model.trf_blocks[0], x, cos, sin)
                 # Like attention's result: this shape, and separate memory.
                 attended = queries.transpose(1, 2).flatten(2).clone()
                 out = self.after(model.trf_blocks[0], x, attended)
-                some = model.out_head.weight[:64].detach()
+                head_rows = model.out_head.weight[:64].detach()
                 logprobs = blockwise_logprobs(
-                    out[0], some, places[0, :, 0], temperature, work=self.work
+                    out[0], head_rows, positions[0, :, 0], temperature, operations=self.operations
                 )
                 torch.autograd.grad(logprobs.sum() + keys.sum() + values.sum(), x)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # of the compiler, or of the compiler's compiler
+        except Exception as error:  # from torch.compile, or from the compiler that it calls
             reason = shorten(str(error), 200, placeholder=" ...")
             log.warning("torch.compile fails, training continues without it: %s", reason)
             return False

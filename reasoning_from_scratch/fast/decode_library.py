@@ -16,7 +16,7 @@ from reasoning_from_scratch.files.disk import replacing, user_cache
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "decode.c"
-OTHERS = (FOLDER / "training.c", FOLDER / "numbers.h")
+OTHER_SOURCES = (FOLDER / "training.c", FOLDER / "numbers.h")
 PORTABLE = ["-O3", "-std=gnu11"]
 
 
@@ -26,7 +26,7 @@ def native_flag() -> str:
 
 
 FLAGS = [*PORTABLE, native_flag(), "-shared", "-fPIC"]
-FORMATS = {torch.float32: [], torch.bfloat16: ["-DBFLOAT16"]}
+FLAGS_BY_DTYPE = {torch.float32: [], torch.bfloat16: ["-DBFLOAT16"]}
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.int8: 0.1}  # of logits up to about 3
 GET_A_COMPILER = (
     "install build-essential (Debian), gcc (Fedora) or Apple's command line tools, or name a "
@@ -35,38 +35,38 @@ GET_A_COMPILER = (
 ANOTHER_FOLDER = "set XDG_CACHE_HOME to a folder of yours"
 
 
-class NoLibrary(Exception):
-    """Why this machine does not decode in C, and what to do about it."""
+class LibraryUnavailable(Exception):
+    """Why this machine cannot decode in C, and what to do about it."""
 
 
-def kept_library(
+def cached_library(
     dtype: torch.dtype,
     differences_from_torch: Callable[[ctypes.CDLL], Mapping[torch.dtype, float]],
 ) -> ctypes.CDLL:
-    """The library for this processor; compiled, and compared with torch, if it is not there yet:
-    once in its number format and once in 8 bits."""
-    command = [*compiler(), *FLAGS, *FORMATS[dtype]]
+    """The library for this processor. If it is not there yet, it is compiled and compared with
+    torch, once in its number format and once in 8 bits."""
+    command = [*compiler(), *FLAGS, *FLAGS_BY_DTYPE[dtype]]
     # Its logits were compared with those of this torch, so another version compares again.
-    texts = [file.read_text() for file in (SOURCE, *OTHERS)]
-    made_from = [*texts, shlex.join(command), processor(), torch.__version__]
-    name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:16]
+    texts = [file.read_text() for file in (SOURCE, *OTHER_SOURCES)]
+    inputs = [*texts, shlex.join(command), processor(), torch.__version__]
+    name = hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
     path = cache_folder() / f"decode-{name}.so"
     try:
         return open_library(path)
     except OSError:  # not there, or damaged
         pass
     try:
-        with replacing(path) as new:  # so that nobody opens half a library, or one that is wrong
+        with replacing(path) as new:  # so that nobody opens a partial library, or an incorrect one
             compile_to(new, command)
             library = open_library(new)
             for form, difference in differences_from_torch(library).items():
                 if not difference <= TOLERANCE[form]:  # true for NaN, too
-                    raise NoLibrary(
+                    raise LibraryUnavailable(
                         f"it differs from torch by {difference:.1e}; try another compiler"
                         " (CC=clang)"
                     )
     except OSError as error:
-        raise NoLibrary(f"it cannot be kept: {error}; {ANOTHER_FOLDER}") from None
+        raise LibraryUnavailable(f"it cannot be kept: {error}; {ANOTHER_FOLDER}") from None
     return library
 
 
@@ -80,7 +80,7 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def compile_to(library: Path, command: list[str]) -> None:
-    sources = [str(file) for file in (SOURCE, *OTHERS) if file.suffix == ".c"]
+    sources = [str(file) for file in (SOURCE, *OTHER_SOURCES) if file.suffix == ".c"]
     command = [*command, f"-I{FOLDER}", *sources, "-o", str(library), "-lm", "-lpthread"]
     try:
         subprocess.run(
@@ -94,19 +94,21 @@ def compile_to(library: Path, command: list[str]) -> None:
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         problem = "there is no C compiler" if missing else f"the C compiler does not start: {error}"
-        raise NoLibrary(f"{problem}; {GET_A_COMPILER}") from None
+        raise LibraryUnavailable(f"{problem}; {GET_A_COMPILER}") from None
     except subprocess.CalledProcessError as error:
-        said = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[0]
-        raise NoLibrary(f"the C compiler cannot compile it: {said}; {GET_A_COMPILER}") from None
+        message = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[0]
+        raise LibraryUnavailable(
+            f"the C compiler cannot compile it: {message}; {GET_A_COMPILER}"
+        ) from None
 
 
 def compiler() -> list[str]:
-    named = os.environ.get("CC", "")
+    command = os.environ.get("CC", "")
     try:
-        return shlex.split(named) or ["cc"]
+        return shlex.split(command) or ["cc"]
     except ValueError as error:
-        problem = f"the compiler in CC, {named!r}, cannot be read as a command ({error})"
-        raise NoLibrary(f"{problem}; correct it, or unset CC to use cc") from None
+        problem = f"the compiler in CC, {command!r}, cannot be read as a command ({error})"
+        raise LibraryUnavailable(f"{problem}; correct it, or unset CC to use cc") from None
 
 
 def cache_folder() -> Path:
@@ -114,7 +116,7 @@ def cache_folder() -> Path:
         return user_cache()
     except RuntimeError:
         problem = "there is no home folder to keep a compiled library in"
-        raise NoLibrary(f"{problem}; {ANOTHER_FOLDER}") from None
+        raise LibraryUnavailable(f"{problem}; {ANOTHER_FOLDER}") from None
 
 
 def processor() -> str:

@@ -31,11 +31,15 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.bursts import BurstBatch
-from reasoning_from_scratch.fast.decode_library import FORMATS, NoLibrary, kept_library
+from reasoning_from_scratch.fast.decode_library import (
+    FLAGS_BY_DTYPE,
+    LibraryUnavailable,
+    cached_library,
+)
 from reasoning_from_scratch.fast.device import NARROW, seeded_model
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
-from reasoning_from_scratch.fast.memory import mind_memory
-from reasoning_from_scratch.fast.neighbors import mind_neighbors
+from reasoning_from_scratch.fast.memory import manage_memory
+from reasoning_from_scratch.fast.neighbors import watch_neighbors
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
     GroupedQueryAttention,
@@ -52,8 +56,8 @@ log = logging.getLogger("reasoning_from_scratch")
 
 
 # Packing the weights, or recording, costs as much as it saves in about this many steps.
-FEWEST_STEPS = 32
-WIDE = 8192  # tokens of a vocabulary; drawing from a smaller one takes torch no time to speak of
+MIN_STEPS = 32
+WIDE_VOCABULARY = 8192  # tokens of a vocabulary; from a smaller one, torch draws in next to no time
 
 
 def decoder_for(
@@ -61,34 +65,34 @@ def decoder_for(
 ) -> "Decoder | GraphDecoder":
     """The fastest decoder for batches of at most `rows` rows and about `steps` steps. `compiled`:
     on a GPU, torch.compile compiles the steps before they are recorded, which takes a while."""
-    plain, gpu = Decoder(model), on_gpu(model)
+    fallback, gpu = Decoder(model), on_gpu(model)
     if on_cpu(model):
-        mind_memory()
-        mind_neighbors()
-    if steps < FEWEST_STEPS or not (gpu or on_cpu(model)):
-        return plain
-    reason = unfit_for_graphs(model) if gpu else unfit_for_decode_c(model)
+        manage_memory()
+        watch_neighbors()
+    if steps < MIN_STEPS or not (gpu or on_cpu(model)):
+        return fallback
+    reason = reason_against_graphs(model) if gpu else reason_against_decode_c(model)
     if reason:
-        say_once(f"sampling takes the model's own steps, several times slower, since {reason}")
-        return plain
+        log_once(f"sampling takes the model's own steps, several times slower, since {reason}")
+        return fallback
     if gpu:
-        return GraphDecoder(plain, compiled=compiled)
+        return GraphDecoder(fallback, compiled=compiled)
     library = load_library(model.tok_emb.weight.dtype)
-    return CompiledDecoder(model, library) if library else plain
+    return CompiledDecoder(model, library) if library else fallback
 
 
 def int8_decoder_for(model: Qwen3Model, rows: int, steps: int) -> "CompiledDecoder":
-    """For runs that sample in 8 bits: however short the job, since they asked for it."""
+    """For runs that sample in 8 bits: however short the job."""
     library = library_for_int8(model)
     return CompiledDecoder(model, library, int8=True)
 
 
 def library_for_int8(model: Qwen3Model) -> ctypes.CDLL:
-    """decode.c, or a sentence that says why this model cannot be sampled in 8 bits here: nothing
-    else would do what was asked for."""
+    """decode.c, or a UserError that says why this model cannot be sampled in 8 bits here: there is
+    no other way to do it."""
     device = model.tok_emb.weight.device.type
     reason = f"the model is on {device}, and 8 bits are for a CPU" if device != "cpu" else None
-    if reason := reason or unfit_for_decode_c(model):
+    if reason := reason or reason_against_decode_c(model):
         raise UserError(f"--sampling-weights int8 does not work here: {reason}; drop it")
     library = load_library(model.tok_emb.weight.dtype)
     if library is None:
@@ -100,56 +104,56 @@ def library_for_int8(model: Qwen3Model) -> ctypes.CDLL:
 
 
 @cache
-def say_once(line: str) -> None:
+def log_once(line: str) -> None:
     log.warning(line)
 
 
 def draw_for(model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
     """Recorded draws if decoding steps are recorded; for a wide vocabulary on a CPU, draws in C.
     `keeps`: also return what top-p kept."""
-    if steps >= FEWEST_STEPS and on_gpu(model) and unfit_for_graphs(model) is None:
+    if steps >= MIN_STEPS and on_gpu(model) and reason_against_graphs(model) is None:
         return partial(GraphDraw(), keeps=keeps)
     weight = model.tok_emb.weight
-    if on_cpu(model) and weight.dtype in FORMATS and len(weight) >= WIDE:
+    if on_cpu(model) and weight.dtype in FLAGS_BY_DTYPE and len(weight) >= WIDE_VOCABULARY:
         return partial(draw_in_c, keeps=keeps)
     return sample_next_token
 
 
 def batch_for(model: Qwen3Model) -> type[RunningBatch]:
-    """What holds the rollouts that are being sampled; looking at each token is free on a CPU."""
+    """The class for a running batch: on a CPU, looking at each token is free."""
     return RunningBatch if on_cpu(model) else BurstBatch
 
 
-class KeptRecordings:
-    """For a run, which samples with the same model in every step: keeps its recordings, and their
-    memory until something else needs that."""
+class RecordingCache:
+    """The recordings of a run, which samples with the same model in every step. They keep their
+    memory until something else needs it."""
 
     def __init__(self, compiled: bool = False) -> None:
-        self.compiled, self.keeps = compiled, True
-        self.kept: tuple[GraphDecoder, GraphDraw] | None = None
+        self.compiled, self.enabled = compiled, True
+        self.cached: tuple[GraphDecoder, GraphDraw] | None = None
 
     def decoder(self, model: Qwen3Model, rows: int, steps: int) -> "Decoder | GraphDecoder":
         new = decoder_for(model, rows, steps, self.compiled)
-        if not (self.keeps and isinstance(new, GraphDecoder)):
+        if not (self.enabled and isinstance(new, GraphDecoder)):
             return new
-        kept = self.kept  # another thread may change it meanwhile
-        if kept is None or kept[0].failed or kept[0].model is not model:
-            kept = self.kept = new, GraphDraw()
+        cached = self.cached  # another thread may change it meanwhile
+        if cached is None or cached[0].failed or cached[0].model is not model:
+            cached = self.cached = new, GraphDraw()
         else:
-            kept[0].renew()
-        return kept[0]
+            cached[0].renew()
+        return cached[0]
 
     def draw(self, model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
         """Another model, which may be sampling in another thread, gets separate draws."""
-        draw, kept = draw_for(model, rows, steps, keeps), self.kept
-        if draw is sample_next_token or kept is None or kept[0].model is not model:
+        draw, cached = draw_for(model, rows, steps, keeps), self.cached
+        if draw is sample_next_token or cached is None or cached[0].model is not model:
             return draw
-        return partial(kept[1], keeps=keeps)
+        return partial(cached[1], keeps=keeps)
 
     def let_go(self) -> bool:
         """Keep nothing from now on. Returns False if nothing was kept."""
-        kept, self.kept, self.keeps = self.kept, None, False
-        return kept is not None
+        cached, self.cached, self.enabled = self.cached, None, False
+        return cached is not None
 
 
 def on_gpu(model: Qwen3Model) -> bool:
@@ -185,11 +189,11 @@ def decoding_threads(model: Qwen3Model) -> AbstractContextManager:
     """Decoding with a small model takes thousands of small matrix products. Two threads are no
     faster at it than one, and twenty times slower if another program needs a core: they wait for
     each other at every product."""
-    return threads(1 if model.cfg["emb_dim"] < NARROW else torch.get_num_threads())
+    return torch_threads(1 if model.cfg["emb_dim"] < NARROW else torch.get_num_threads())
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def torch_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -232,21 +236,21 @@ def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> Pr
     positions = cache.lengths[:, None] + (count - 1).clamp(min=0)  # (B, T)
     width = int((cache.lengths + count[:, -1]).max())
     hidden = torch.arange(width, device=positions.device) > positions[:, None, :, None]
-    dtype, places = model.tok_emb.weight.dtype, positions[row, column][None]  # (1, N)
+    dtype, new_positions = model.tok_emb.weight.dtype, positions[row, column][None]  # (1, N)
     mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
-    cos, sin = rope_tables(places[:, :, None], model.cfg, dtype)
-    return PromptPlan(cos, sin, mask, width, (row[None], places), (row, column))
+    cos, sin = rope_tables(new_positions[:, :, None], model.cfg, dtype)
+    return PromptPlan(cos, sin, mask, width, (row[None], new_positions), (row, column))
 
 
-# --- the model, as decode.c takes it ---
+# --- the model in decode.c's structures ---
 
 
-KINDS = {"pointers": ctypes.c_void_p, "integers": ctypes.c_int64, "numbers": ctypes.c_double}
+C_TYPES = {"pointers": ctypes.c_void_p, "integers": ctypes.c_int64, "numbers": ctypes.c_double}
 
 
 def _fields(kind: str | type, names: str) -> list[tuple[str, type]]:
     """Fields of one kind, in the order of decode.c."""
-    return [(name, KINDS[kind] if isinstance(kind, str) else kind) for name in names.split()]
+    return [(name, C_TYPES[kind] if isinstance(kind, str) else kind) for name in names.split()]
 
 
 class Matrix(ctypes.Structure):
@@ -300,53 +304,55 @@ class Attention(ctypes.Structure):
     ]
 
 
-KNOWN = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, FeedForward}
+MODEL_CLASSES = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, FeedForward}
 
 
-def unfit_for_decode_c(model: Qwen3Model) -> str | None:
-    """What of this model decode.c does not compute, or None: it computes exactly our class, of any
-    family, with or without LoRA, whose weights are on the CPU and whose sizes fill registers."""
+def reason_against_decode_c(model: Qwen3Model) -> str | None:
+    """Why decode.c cannot compute this model, or None: it computes exactly our class, of any
+    family, with or without LoRA, with weights on the CPU and sizes that fill registers."""
     leaves = [part for part in model.modules() if not list(part.children())]
-    others = {type(part) for part in model.modules()} - {type(part) for part in leaves}
-    if type(model) is not Qwen3Model or others - KNOWN:
+    containers = {type(part) for part in model.modules()} - {type(part) for part in leaves}
+    if type(model) is not Qwen3Model or containers - MODEL_CLASSES:
         return "it is not a plain Qwen3Model"
     if has_hooks(model):
         return "a hook waits for its layers to be called"
     attention_parts = [block.att for block in model.trf_blocks]
-    absent = [norm for att in attention_parts for norm in (att.q_norm, att.k_norm)]
-    absent = [norm for norm in absent if type(norm) is nn.Identity]
-    may_add = [m for att in attention_parts for m in (att.W_query, att.W_key, att.W_value)]
+    head_norms = [norm for att in attention_parts for norm in (att.q_norm, att.k_norm)]
+    identities = [norm for norm in head_norms if type(norm) is nn.Identity]
+    qkv = [m for att in attention_parts for m in (att.W_query, att.W_key, att.W_value)]
     norms = [part for part in leaves if is_plain_norm(part)]
     weights, dtype = list(model.parameters()), model.tok_emb.weight.dtype
-    tables: list[Any] = [p for p in leaves if type(p) is nn.Linear or type(p) is nn.Embedding]
-    tables += [part for part in leaves if has_lora(part)]
+    matrices: list[Any] = [p for p in leaves if type(p) is nn.Linear or type(p) is nn.Embedding]
+    matrices += [part for part in leaves if has_lora(part)]
     if not (
-        len(norms) + len(tables) + len(absent) == len(leaves)
-        and len(absent) in (0, 2 * len(attention_parts))
+        len(norms) + len(matrices) + len(identities) == len(leaves)
+        and len(identities) in (0, 2 * len(attention_parts))
         and len({norm.eps for norm in norms}) == 1
-        and len({part.bias is None for part in may_add}) == 1
-        and all(getattr(part, "bias", None) is None for part in tables if part not in may_add)
-        and all(len({scale_of(m) for m in some if has_lora(m)}) <= 1 for some in fused(model))
+        and len({part.bias is None for part in qkv}) == 1
+        and all(getattr(part, "bias", None) is None for part in matrices if part not in qkv)
+        and all(
+            len({scale_of(m) for m in parts if has_lora(m)}) <= 1 for parts in fused_matrices(model)
+        )
     ):
         return "its layers have parts that Qwen3, Qwen2.5 and Llama do not have"
     if any(weight.device.type != "cpu" or weight.dtype != dtype for weight in weights):
         return "its weights are in several places or number formats"
-    if dtype not in FORMATS:
+    if dtype not in FLAGS_BY_DTYPE:
         return f"its weights are in {str(dtype).removeprefix('torch.')}"
-    sizes = {size for part in tables for size in part.weight.shape}
-    if any(size % 32 for size in sizes) or model.cfg["head_dim"] % REGISTER[dtype]:
+    sizes = {size for part in matrices for size in part.weight.shape}
+    if any(size % 32 for size in sizes) or model.cfg["head_dim"] % REGISTER_SIZE[dtype]:
         return "its sizes are no multiples of 32, which fill a processor's registers"
     return None
 
 
-REGISTER = {torch.float32: 16, torch.bfloat16: 32}  # numbers of a head that are taken together
+REGISTER_SIZE = {torch.float32: 16, torch.bfloat16: 32}  # numbers of a head that are taken together
 
 
-def fused(model: Qwen3Model) -> list[tuple[nn.Module, ...]]:
+def fused_matrices(model: Qwen3Model) -> list[tuple[nn.Module, ...]]:
     """The matrices that decode.c multiplies as one, because their inputs are the same."""
     blocks = [(block.att, block.ff) for block in model.trf_blocks]
-    together = [((a.W_query, a.W_key, a.W_value), (f.fc1, f.fc2)) for a, f in blocks]
-    return [matrices for of_block in together for matrices in of_block]
+    by_block = [((a.W_query, a.W_key, a.W_value), (f.fc1, f.fc2)) for a, f in blocks]
+    return [matrices for fused in by_block for matrices in fused]
 
 
 def has_lora(part: nn.Module) -> bool:
@@ -358,17 +364,23 @@ def scale_of(lora: Any) -> float:
     return lora.alpha / lora.rank
 
 
-def unfit_for_graphs(model: Qwen3Model) -> str | None:
-    """What of this model graphs.py cannot record, or None: it records any of our dense models, with
-    or without LoRA, whose weights are all on one device."""
+def reason_against_graphs(model: Qwen3Model) -> str | None:
+    """Why graphs.py cannot record this model, or None: it records any of our dense models, with or
+    without LoRA, whose weights are all on one device."""
     parts = list(model.modules())
     lora = [part for part in parts if has_lora(part)]
-    known = {*KNOWN, nn.Linear, nn.Embedding, nn.Identity, *{type(part) for part in lora}}
+    known_classes = {
+        *MODEL_CLASSES,
+        nn.Linear,
+        nn.Embedding,
+        nn.Identity,
+        *{type(part) for part in lora},
+    }
     if type(model) is not Qwen3Model:
         return "it is not a plain Qwen3Model"
     if has_hooks(model):
         return "a hook waits for its layers to be called"
-    if not all(type(part) in known or is_plain_norm(part) for part in parts):
+    if not all(type(part) in known_classes or is_plain_norm(part) for part in parts):
         return "its layers have parts that Qwen3, Qwen2.5 and Llama do not have"
     if len(lora) not in (0, 7 * len(model.trf_blocks)):
         return "its LoRA is on some of the blocks' matrices and not on others"
@@ -382,7 +394,7 @@ def is_plain_norm(norm: nn.Module) -> TypeGuard[RMSNorm]:
 
 
 def has_hooks(model: Qwen3Model) -> bool:
-    """A hook runs when its module is called. decode.c and recordings do not call modules."""
+    """Hooks run when their module is called, but decode.c and recordings do not call modules."""
     return any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
 
 
@@ -390,7 +402,7 @@ def has_hooks(model: Qwen3Model) -> bool:
 # that were packed together, and is valid for one version of all of them. (A run that samples in 8
 # bits packs them anew after an evaluation, which does not.) Change frozen weights under
 # torch.no_grad(), not through .data, which leaves their version as it was.
-PACKED: MutableMapping[Tensor, tuple[list, Tensor]] = WeakIdKeyDictionary()
+PACKED_WEIGHTS: MutableMapping[Tensor, tuple[list, Tensor]] = WeakIdKeyDictionary()
 
 
 def int8_bytes(inputs: int) -> int:
@@ -408,10 +420,10 @@ class CompiledDecoder(Decoder):
 
     def __init__(self, model: Qwen3Model, library: ctypes.CDLL, int8: bool = False) -> None:
         super().__init__(model)
-        self.library, self.in_c, self.int8 = library, True, int8
-        self.kept: list[Tensor] = []  # what C points into
-        self.packing: list[Callable[[], None]] = []  # calls of C that can wait until all are known
-        self.fresh: list[tuple[Tensor, tuple[list, Tensor]]] = []  # for PACKED, once packed
+        self.library, self.uses_c, self.int8 = library, True, int8
+        self.kept_alive: list[Tensor] = []  # C points into these
+        self.pack_calls: list[Callable[[], None]] = []  # calls of C, made together at the end
+        self.newly_packed: list[tuple[Tensor, tuple[list, Tensor]]] = []  # for PACKED_WEIGHTS
         self.layers = (Layer * len(model.trf_blocks))(*map(self._layer, model.trf_blocks))
         block, size, embedding = model.trf_blocks[0], model.cfg["head_dim"], model.tok_emb.weight
         heads, groups = (len(x.weight) // size for x in (block.att.W_query, block.att.W_key))
@@ -425,16 +437,16 @@ class CompiledDecoder(Decoder):
             len(block.ff.fc1.weight),
             len(model.out_head.weight),
             model.final_norm.eps,
-            self._keep(embedding.detach()),
-            self._scale(model.final_norm),
+            self._keep_alive(embedding.detach()),
+            self._norm_scale(model.final_norm),
             self._matrix(model.out_head),
             ctypes.addressof(self.layers),
             max(matrix.rank for matrix in matrices),
         )
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(lambda pack: pack(), self.packing))
-        for weight, packed in self.fresh:  # not earlier: another thread may look for them
-            PACKED[weight] = packed
+            list(pool.map(lambda pack: pack(), self.pack_calls))
+        for weight, packed in self.newly_packed:  # not earlier: another thread may look for them
+            PACKED_WEIGHTS[weight] = packed
 
     def _layer(self, block: TransformerBlock) -> Layer:
         att, ff = block.att, block.ff
@@ -442,68 +454,71 @@ class CompiledDecoder(Decoder):
         matrices = (
             self._matrix(att.W_query, att.W_key, att.W_value),
             self._matrix(att.out_proj),
-            self._matrix(ff.fc1, ff.fc2, in_turn=True),
+            self._matrix(ff.fc1, ff.fc2, interleaved=True),
             self._matrix(ff.fc3),
         )
-        return Layer(*matrices, *map(self._scale, norms))
+        return Layer(*matrices, *map(self._norm_scale, norms))
 
-    def _keep(self, tensor: Tensor) -> int:
-        self.kept.append(tensor.contiguous())
-        return self.kept[-1].data_ptr()
+    def _keep_alive(self, tensor: Tensor) -> int:
+        self.kept_alive.append(tensor.contiguous())
+        return self.kept_alive[-1].data_ptr()
 
-    def _scale(self, norm: nn.Module) -> int | None:
-        return self._keep(norm.scale.detach().float()) if isinstance(norm, RMSNorm) else None
+    def _norm_scale(self, norm: nn.Module) -> int | None:
+        return self._keep_alive(norm.scale.detach().float()) if isinstance(norm, RMSNorm) else None
 
-    def _matrix(self, *linears: Any, in_turn: bool = False) -> Matrix:
+    def _matrix(self, *linears: Any, interleaved: bool = False) -> Matrix:
         """Matrices with the same inputs become one: the strips of several follow each other or,
-        `in_turn`, alternate."""
+        if `interleaved`, alternate."""
         weights = [linear.weight.detach() for linear in linears]
         outputs, inputs = sum(map(len, weights)), weights[0].shape[1]
         biases = [linear.bias for linear in linears]
-        bias = None if biases[0] is None else self._keep(torch.cat(biases).detach().float())
+        bias = None if biases[0] is None else self._keep_alive(torch.cat(biases).detach().float())
         # Weights made in torch.inference_mode() have no version: they are packed each time, too.
-        known = not any(x.weight.requires_grad or x.weight.is_inference() for x in linears)
-        place = self._pack_once(linears, in_turn) if known else self._pack_all(weights, in_turn)
-        packed = (None, place) if self.int8 else (place, None)
-        lora = self._lora([x if has_lora(x) else None for x in linears], weights, in_turn)
-        return Matrix(outputs, inputs, *packed, bias, *lora)
+        frozen = not any(x.weight.requires_grad or x.weight.is_inference() for x in linears)
+        pointer = (
+            self._pack_once(linears, interleaved)
+            if frozen
+            else self._pack_all(weights, interleaved)
+        )
+        weight_pointers = (None, pointer) if self.int8 else (pointer, None)
+        lora = self._lora([x if has_lora(x) else None for x in linears], weights, interleaved)
+        return Matrix(outputs, inputs, *weight_pointers, bias, *lora)
 
-    def _pack_once(self, linears: Sequence[Any], in_turn: bool) -> int:
+    def _pack_once(self, linears: Sequence[Any], interleaved: bool) -> int:
         """A snapshot may overwrite frozen weights; then their version changes."""
         key = linears[0].weight
         versions = [(linear.weight.data_ptr(), linear.weight._version) for linear in linears]
         state = [self.library, self.int8, *versions]
-        before, packed = PACKED.get(key, (None, None))
-        if before != state:
-            self._pack_all([linear.weight.detach() for linear in linears], in_turn)
-            packed = self.kept[-1]
-            self.fresh.append((key, (state, packed)))
-        return self._keep(packed)
+        packed_state, packed = PACKED_WEIGHTS.get(key, (None, None))
+        if packed_state != state:
+            self._pack_all([linear.weight.detach() for linear in linears], interleaved)
+            packed = self.kept_alive[-1]
+            self.newly_packed.append((key, (state, packed)))
+        return self._keep_alive(packed)
 
-    def _pack_all(self, weights: Sequence[Tensor], in_turn: bool) -> int:
-        """In 8 bits, if that is asked for."""
+    def _pack_all(self, weights: Sequence[Tensor], interleaved: bool) -> int:
         if not self.int8:
-            return self._pack(weights, in_turn)
+            return self._pack(weights, interleaved)
         outputs, inputs = sum(map(len, weights)), weights[0].shape[1]
         packed = torch.empty(outputs * int8_bytes(inputs), dtype=torch.uint8)
-        return self._pack_into(packed, self.library.pack_int8, weights, in_turn)
+        return self._pack_into(packed, self.library.pack_int8, weights, interleaved)
 
-    def _pack(self, weights: Sequence[Tensor], in_turn: bool = False) -> int:
+    def _pack(self, weights: Sequence[Tensor], interleaved: bool = False) -> int:
         packed = weights[0].new_empty(sum(weight.numel() for weight in weights))
-        return self._pack_into(packed, self.library.pack, weights, in_turn)
+        return self._pack_into(packed, self.library.pack, weights, interleaved)
 
     def _pack_into(
-        self, packed: Tensor, pack: Callable, weights: Sequence[Tensor], in_turn: bool
+        self, packed: Tensor, pack: Callable, weights: Sequence[Tensor], interleaved: bool
     ) -> int:
         first = 0
         for weight in weights:
-            by = len(weights) if in_turn else 1
-            arguments = self._keep(weight), *weight.shape, packed.data_ptr(), first, by
-            self.packing.append(partial(pack, *arguments))
-            first += 1 if in_turn else len(weight) // self.library.lanes()
-        return self._keep(packed)
+            stride = len(weights) if interleaved else 1
+            arguments = self._keep_alive(weight), *weight.shape, packed.data_ptr(), first, stride
+            self.pack_calls.append(partial(pack, *arguments))
+            first += 1 if interleaved else len(weight) // self.library.lanes()
+        return self._keep_alive(packed)
 
-    def _lora(self, layers: Sequence[Any], weights: Sequence[Tensor], in_turn: bool) -> tuple:
+    def _lora(self, layers: Sequence[Any], weights: Sequence[Tensor], interleaved: bool) -> tuple:
         """Rank, A, B and scale of matrices that become one, as one: rows of A follow each other;
         B has zeros where an output belongs to another matrix. The rank grows to whole tiles."""
         ranks = [layer.rank if layer else 0 for layer in layers]
@@ -513,21 +528,21 @@ class CompiledDecoder(Decoder):
         a = weights[0].new_zeros(rank, weights[0].shape[1])
         bs = [weight.new_zeros(len(weight), rank) for weight in weights]
         first = 0
-        for layer, own, b in zip(layers, ranks, bs, strict=True):
+        for layer, layer_rank, b in zip(layers, ranks, bs, strict=True):
             if layer:
-                a[first : first + own] = layer.lora_A.detach()
-                b[:, first : first + own] = layer.lora_B.detach()
-            first += own
+                a[first : first + layer_rank] = layer.lora_A.detach()
+                b[:, first : first + layer_rank] = layer.lora_B.detach()
+            first += layer_rank
         scale = next(scale_of(layer) for layer in layers if layer)
-        return rank, self._pack([a]), self._pack(bs, in_turn), scale
+        return rank, self._pack([a]), self._pack(bs, interleaved), scale
 
     def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
-        if self.in_c:
+        if self.uses_c:
             try:
                 return self.decode(in_idx, cache)
             except MemoryError as error:
                 log.warning("%s; torch takes over", error)
-                self.in_c = False
+                self.uses_c = False
         return super().__call__(in_idx, cache)
 
     def decode(self, in_idx: Tensor, cache: KVCache) -> Tensor:
@@ -548,10 +563,10 @@ class CompiledDecoder(Decoder):
         return logits
 
 
-# --- the draw, as decode.c takes it ---
+# --- drawing tokens in C ---
 
 
-class DrawnInC(NamedTuple):
+class CompiledDraw(NamedTuple):
     """sampling.Draw without its weights."""
 
     tokens: Tensor  # (B,)
@@ -571,7 +586,7 @@ def draw_in_c(
     top_k: int,
     cut: Callable,
     keeps: bool = False,
-) -> "DrawnInC | Draw":
+) -> "CompiledDraw | Draw":
     """sampling.sample_next_token for rows of a wide vocabulary (B, V), without float32 copies."""
     library = load_library(logits.dtype)
     if library is None:
@@ -580,9 +595,9 @@ def draw_in_c(
     logits, u = logits.contiguous(), u.contiguous()
     tokens = torch.empty(rows, dtype=torch.long)
     logprobs, entropies = (torch.empty(rows, dtype=torch.float32) for _ in range(2))
-    narrowed = keeps and temperature > 0 and (top_p < 1 or top_k > 0)
-    kept = torch.empty(rows, vocab, dtype=torch.int32) if narrowed else None  # mostly untouched
-    counts = torch.empty(rows, dtype=torch.long) if narrowed else None
+    returns_kept = keeps and temperature > 0 and (top_p < 1 or top_k > 0)
+    kept = torch.empty(rows, vocab, dtype=torch.int32) if returns_kept else None  # mostly untouched
+    counts = torch.empty(rows, dtype=torch.long) if returns_kept else None
     tensors = (logits, u, tokens, logprobs, entropies, kept, counts)
     drawing = Drawing(
         rows,
@@ -596,46 +611,48 @@ def draw_in_c(
     if library.draw(ctypes.byref(drawing)):
         raise MemoryError("decode.c found no memory for drawing tokens")
     ids = None
-    if narrowed:
+    if returns_kept:
         ids = [row[:count].tolist() for row, count in zip(kept, counts.tolist(), strict=True)]
-    return DrawnInC(tokens, logprobs, entropies, ids)
+    return CompiledDraw(tokens, logprobs, entropies, ids)
 
 
 # --- the library ---
 
-MAKING = Lock()  # a sampler beside the trainer (scale/lag.py) may want the library, too
+LIBRARY_LOCK = Lock()  # a sampler beside the trainer (scale/lag.py) may want the library, too
 
 
 @cache
 def load_library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """decode.c for models of this number format, or None; then the log says why."""
     try:
-        with MAKING:
-            return kept_library(dtype, partial(decoding_differences, dtype=dtype))
-    except NoLibrary as error:
+        with LIBRARY_LOCK:
+            return cached_library(dtype, partial(logit_differences, dtype=dtype))
+    except LibraryUnavailable as error:
         log.warning("sampling is several times slower without decode.c: %s", error)
         return None
 
 
 @torch.no_grad()
-def decoding_differences(library: ctypes.CDLL, dtype: torch.dtype) -> dict[torch.dtype, float]:
-    """How far its logits are from torch's, for a small model of each kind: as the weights are, and
-    in 8 bits."""
+def logit_differences(library: ctypes.CDLL, dtype: torch.dtype) -> dict[torch.dtype, float]:
+    """How far its logits are from torch's, for a small model of each kind: with weights in this
+    number format, and in 8 bits."""
     kinds: tuple[dict, ...] = ({}, {"qk_norm": False, "qkv_bias": True})
     models = [seeded_model(**kind).to(dtype) for kind in kinds]
     return {
-        form: max(difference_for(CompiledDecoder(model, library, int8)) for model in models)
-        for form, int8 in ((dtype, False), (torch.int8, True))
+        weights: max(
+            max_logit_difference(CompiledDecoder(model, library, int8)) for model in models
+        )
+        for weights, int8 in ((dtype, False), (torch.int8, True))
     }
 
 
-def difference_for(decoder: CompiledDecoder) -> float:
+def max_logit_difference(decoder: CompiledDecoder) -> float:
     model, results = decoder.model, []
     ids = torch.arange(24).view(3, 8)  # (B, T)
     for decode, count in ((model, 1), (decoder.decode, 1), (decoder.decode, 3)):
         cache = KVCache(n_layers=2)
         model.fill_cache(ids, cache)
-        with threads(count):
+        with torch_threads(count):
             results.append(decode(ids[:, :1], cache=cache).float())  # (B, 1, V)
-    wanted, *results = results
-    return (torch.stack(results) - wanted).abs().max().item()
+    expected, *computed = results
+    return (torch.stack(computed) - expected).abs().max().item()

@@ -1,4 +1,4 @@
-"""Which processor to use, what number format it likes, and whether it computes correctly."""
+"""Which processor to use, which number format suits it, and whether it computes correctly."""
 
 import logging
 import time
@@ -16,7 +16,7 @@ log = logging.getLogger("reasoning_from_scratch")
 
 NARROW = 512  # features of a small model; Qwen3-0.6B has 1,024
 # bfloat16 is the default on a CPU that multiplies it this many times as fast as float32.
-WORTH_ROUNDING = 1.25
+MIN_BFLOAT16_SPEEDUP = 1.25
 TITLES = {
     "cuda": "NVIDIA CUDA GPU",
     "mps": "Apple Silicon GPU (MPS)",
@@ -57,7 +57,7 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
 
 
 def dtype_by_name(name: str, device: torch.device, cfg: Mapping) -> torch.dtype:
-    """What --dtype asks for; "auto": what suits the device and a model of this configuration."""
+    """The --dtype of that name; "auto": what suits the device and a model of this configuration."""
     return default_dtype(device, cfg) if name == "auto" else getattr(torch, name)
 
 
@@ -80,21 +80,22 @@ def default_dtype(device: torch.device, cfg: Mapping) -> torch.dtype:
 
 @cache
 def cpu_dtype() -> torch.dtype:
-    """What this processor multiplies faster, measured in some milliseconds. (Instructions for
-    bfloat16 have many names: avx512_bf16, amx_bf16, ARM's bf16; and torch must use them.)"""
-    gain = product_seconds(torch.float32) / product_seconds(torch.bfloat16)
-    fast = gain >= WORTH_ROUNDING
+    """The format that this processor multiplies faster, measured in some milliseconds.
+    (Instructions for bfloat16 have many names: avx512_bf16, amx_bf16, ARM's bf16; and torch must
+    use them.)"""
+    speedup = product_seconds(torch.float32) / product_seconds(torch.bfloat16)
+    fast = speedup >= MIN_BFLOAT16_SPEEDUP
     log.info(
         "number format: %s, since this processor multiplies bfloat16 %.1f times as fast as float32"
         " (--dtype chooses)",
         "bfloat16" if fast else "float32",
-        gain,
+        speedup,
     )
     return torch.bfloat16 if fast else torch.float32
 
 
 def product_seconds(dtype: torch.dtype) -> float:
-    """The fastest of some matrix products, as a model's layers compute them."""
+    """Seconds for the fastest of some matrix products like those of a model's layers."""
     x, weight = torch.ones(128, 1024, dtype=dtype), torch.ones(1024, 1024, dtype=dtype)
     seconds = []
     for _ in range(6):
@@ -126,14 +127,14 @@ def trusted_device(name: str | torch.device = "auto") -> torch.device:
 
 def parity_problem(device: torch.device, tolerance: float = 2e-3) -> str | None:
     """What differs between `device` and the CPU on a small batch, or None."""
-    wanted = small_batch_results(torch.device("cpu"))
+    expected_results = small_batch_results(torch.device("cpu"))
     try:
-        found = small_batch_results(device)
+        results = small_batch_results(device)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         return str(error).splitlines()[0]
-    for name, expected in wanted.items():
+    for name, expected in expected_results.items():
         # NaN compares false with everything, so check for a small difference, not a large one.
-        difference = (found[name] - expected).abs().max() / expected.abs().max()
+        difference = (results[name] - expected).abs().max() / expected.abs().max()
         if not difference <= tolerance:
             return f"{name} differ by {percent(difference.item())}"
     return None
@@ -160,7 +161,7 @@ def seeded_model(**family) -> Qwen3Model:
     """A small model for comparing processors."""
     sizes = {"vocab_size": 32, "context_length": 64, "emb_dim": 32, "hidden_dim": 64}
     heads = {"n_heads": 4, "n_kv_groups": 2, "head_dim": 32, "n_layers": 2, "qk_norm": True}
-    with torch.random.fork_rng(devices=()):  # what others draw stays as it was
+    with torch.random.fork_rng(devices=()):  # other code's random draws stay the same
         model = Qwen3Model({**sizes, **heads, "rope_base": 1e4, "dtype": torch.float32} | family)
     generator = torch.Generator().manual_seed(1)  # on the CPU: the same weights on every device
     with torch.no_grad():

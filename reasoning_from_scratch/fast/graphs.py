@@ -17,7 +17,7 @@ nothing may be fetched from the GPU. So
          32                 *      *       rollouts end and right as the others grow; unused
          16                        *       rows and hidden slots are computed and ignored
 
-A training run keeps its recordings from step to step (decoding.KeptRecordings): the weights that
+A training run keeps its recordings from step to step (decoding.RecordingCache): the weights that
 they read are overwritten by the new ones, and the next batch reuses the same keys and values.
 
 What cannot be recorded, on an old GPU or without enough memory, is computed by the model's own
@@ -43,18 +43,18 @@ from reasoning_from_scratch.sampling import Draw, sample_next_token
 
 log = logging.getLogger("reasoning_from_scratch")
 
-WIDTHS = 256  # slots: a recording serves this many steps, which see at most as many hidden slots
+WIDTH_STEP = 256  # slots: a recording serves this many steps, with at most as many hidden slots
 FIRST_CAPACITY = 1024  # slots that a row gets from the start, if its rollout may get that long
-ROOM = 2**30  # bytes that a GPU should have free for a recording
+FREE_BYTES = 2**30  # bytes that a GPU should have free for a recording
 
 
-def slots_for(tokens: int) -> int:
-    return -(-tokens // WIDTHS) * WIDTHS
+def round_up_slots(tokens: int) -> int:
+    return -(-tokens // WIDTH_STEP) * WIDTH_STEP
 
 
-def rows_for(rows: int, most: int) -> int:
-    """How many rows to compute when `rows` of at most `most` are left: a power of two, or all."""
-    return min(1 << (rows - 1).bit_length(), most)
+def rows_to_compute(rows: int, max_rows: int) -> int:
+    """How many rows to compute for the `rows` that are left: a power of two, at most `max_rows`."""
+    return min(1 << (rows - 1).bit_length(), max_rows)
 
 
 # --- recording
@@ -70,12 +70,12 @@ class Recorder:
     def __call__(self, step: Callable) -> Callable:
         """A function that repeats what `step` did, on what the tensors hold by then. Each call
         overwrites the result of the one before."""
-        if torch.cuda.mem_get_info(self.device)[0] < ROOM:
+        if torch.cuda.mem_get_info(self.device)[0] < FREE_BYTES:
             # A recording cannot use memory that torch keeps in reserve, nor make torch free it.
             torch.cuda.empty_cache()
-        stream, now = own_stream(self.device), torch.cuda.current_stream(self.device)
+        stream, current = recording_stream(self.device), torch.cuda.current_stream(self.device)
         graph = torch.cuda.CUDAGraph()
-        stream.wait_stream(now)
+        stream.wait_stream(current)
         try:
             with torch.cuda.stream(stream):
                 step()  # loads kernels and libraries, which a recording must not do
@@ -89,7 +89,7 @@ class Recorder:
                     raise
                 graph.capture_end()
         finally:
-            now.wait_stream(stream)
+            current.wait_stream(stream)
         self.pool = graph.pool()
 
         def play() -> object:
@@ -102,7 +102,7 @@ class Recorder:
 STREAMS = threading.local()
 
 
-def own_stream(device: torch.device) -> torch.cuda.Stream:
+def recording_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream in which this thread records: always the same, since each stream holds separate
     memory for matrix products."""
     if not hasattr(STREAMS, "of_device"):
@@ -124,7 +124,7 @@ def in_one_line(error: Exception) -> str:
 # --- the model, with fewer and larger matrix products
 
 
-class Product(NamedTuple):
+class FusedLinear(NamedTuple):
     """Linear layers that read the same input, as one matrix product."""
 
     weight: Tensor  # (outputs of all, inputs)
@@ -141,7 +141,7 @@ class Product(NamedTuple):
         return out if self.lora is None else out + F.linear(F.linear(x, self.lora[0]), self.lora[1])
 
 
-def product(*linears: Any) -> Product:
+def fuse_linears(*linears: Any) -> FusedLinear:
     """`linears`: nn.Linear, or what LoRA has put in its place."""
     weights = [linear.weight.detach() for linear in linears]
     biases = [getattr(linear, "bias", None) for linear in linears]
@@ -155,7 +155,7 @@ def product(*linears: Any) -> Product:
     if all(hasattr(linear, "lora_A") for linear in linears):  # not merged: W would round it off
         up = [linear.lora_B.detach() * (linear.alpha / linear.rank) for linear in linears]
         lora = torch.cat([linear.lora_A.detach() for linear in linears]), torch.block_diag(*up)
-    return Product(weights[0] if len(weights) == 1 else torch.cat(weights), bias, lora)
+    return FusedLinear(weights[0] if len(weights) == 1 else torch.cat(weights), bias, lora)
 
 
 class Norm(NamedTuple):
@@ -167,7 +167,7 @@ class Norm(NamedTuple):
         return F.rms_norm(x, self.scale.shape, self.scale, self.eps)
 
 
-def norm_of(norm: Any) -> Norm:
+def norm_weights(norm: Any) -> Norm:
     return Norm(norm.scale.detach(), norm.eps)
 
 
@@ -184,7 +184,7 @@ class HeadNorm(NamedTuple):
         return normed[:, : len(self.scale)] * self.scale
 
 
-def head_norm_of(att: Any) -> HeadNorm | None:
+def head_norm_weights(att: Any) -> HeadNorm | None:
     if not isinstance(att.q_norm, RMSNorm):
         return None
     pairs = ((att.q_norm, att.W_query), (att.k_norm, att.W_key))
@@ -197,24 +197,24 @@ class Block(NamedTuple):
     """The weights of a TransformerBlock."""
 
     norm1: Norm
-    qkv: Product
+    qkv: FusedLinear
     head_norm: HeadNorm | None
-    out: Product
+    out: FusedLinear
     norm2: Norm
-    gate_up: Product
-    down: Product
+    gate_up: FusedLinear
+    down: FusedLinear
 
 
-def block_of(block: TransformerBlock) -> Block:
+def block_weights(block: TransformerBlock) -> Block:
     att, ff = block.att, block.ff
     return Block(
-        norm_of(block.norm1),
-        product(att.W_query, att.W_key, att.W_value),
-        head_norm_of(att),
-        product(att.out_proj),
-        norm_of(block.norm2),
-        product(ff.fc1, ff.fc2),
-        product(ff.fc3),
+        norm_weights(block.norm1),
+        fuse_linears(att.W_query, att.W_key, att.W_value),
+        head_norm_weights(att),
+        fuse_linears(att.out_proj),
+        norm_weights(block.norm2),
+        fuse_linears(ff.fc1, ff.fc2),
+        fuse_linears(ff.fc3),
     )
 
 
@@ -226,11 +226,11 @@ def tensors_in(part: Any) -> Iterator[Tensor]:
             yield from tensors_in(inner)
 
 
-def write_over(old: tuple, new: tuple) -> None:
+def overwrite(old: tuple, new: tuple) -> None:
     """Copy new joined weights to where recordings read them."""
-    for place, values in zip(tensors_in(old), tensors_in(new), strict=True):
-        if place.data_ptr() != values.data_ptr():  # else it is a weight itself, already updated
-            place.copy_(values)
+    for target, values in zip(tensors_in(old), tensors_in(new), strict=True):
+        if target.data_ptr() != values.data_ptr():  # else it is a weight itself, already updated
+            target.copy_(values)
 
 
 class Step(NamedTuple):
@@ -239,11 +239,11 @@ class Step(NamedTuple):
     rows: Tensor  # (B,) 0, 1, ...
     slots: Tensor  # (B,) where each row's new token goes: its length so far
     cos: Tensor  # (B, 1, head_dim)
-    sin: Tensor  # the same, negative in the first half: see `turn`
+    sin: Tensor  # the same, negative in the first half: see `rotate`
     mask: Tensor  # (B, 1, 1, W) 0, or -inf on slots that the row has not filled
 
 
-def turn(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
     """apply_rope in three operations: [a b] cos + [-b a] sin is [a b] cos + [b a] [-sin sin]."""
     first, second = x.chunk(2, dim=-1)
     return torch.addcmul(x * cos, torch.cat([second, first], dim=-1), signed_sin)
@@ -254,11 +254,11 @@ def decode_block(x: Tensor, block: Block, keys: Tensor, values: Tensor, step: St
     `values` (B, kv groups, capacity, head_dim)."""
     groups, size, width = keys.shape[1], keys.shape[3], step.mask.shape[-1]
     heads = block.qkv(block.norm1(x)).unflatten(-1, (-1, size))  # (B, heads + 2 groups, head_dim)
-    turned, value = heads.split([heads.shape[1] - groups, groups], dim=1)
+    queries_keys, value = heads.split([heads.shape[1] - groups, groups], dim=1)
     if block.head_norm:
-        turned = block.head_norm(heads)
-    turned = turn(turned, step.cos, step.sin)
-    query, key = turned.split([turned.shape[1] - groups, groups], dim=1)
+        queries_keys = block.head_norm(heads)
+    queries_keys = rotate(queries_keys, step.cos, step.sin)
+    query, key = queries_keys.split([queries_keys.shape[1] - groups, groups], dim=1)
     keys[step.rows, :, step.slots] = key
     values[step.rows, :, step.slots] = value
     seen = keys[:, :, :width], values[:, :, :width]
@@ -282,49 +282,49 @@ class GraphDecoder:
     after an update, make a new one or call `renew`. Later steps overwrite the logits that it
     returns.
 
-    `plain` reads the prompts, and decodes if nothing can be recorded. `record` is for tests, which
-    record by other means without a GPU.
+    `fallback` reads the prompts, and decodes if nothing can be recorded. `record` is for tests,
+    which record by other means without a GPU.
     """
 
-    def __init__(self, plain, record: Callable | None = None, compiled: bool = False) -> None:
-        self.plain, self.model, self.compiled = plain, plain.model, compiled
+    def __init__(self, fallback, record: Callable | None = None, compiled: bool = False) -> None:
+        self.fallback, self.model, self.compiled = fallback, fallback.model, compiled
         self.new_recorder = (lambda device: record) if record else Recorder
-        self.fill_cache = plain.fill_cache
+        self.fill_cache = fallback.fill_cache
         self.failed = False
-        self.let_go()
+        self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop everything that takes memory."""
         self.recordings: dict[tuple[int, int], Callable] = {}
         self.keys: list[Tensor] = []  # per layer (B, kv groups, capacity, head_dim)
         self.values: list[Tensor] = []
         self.blocks: list[Block] = []
-        self.ends: tuple = ()  # embedding, last norm and head
-        self.places: list[int] = []  # addresses of the weights that recordings read
-        self.reader: Callable[[], KVCache | None] = lambda: None  # the cache that uses these
+        self.outer_weights: tuple = ()  # embedding, last norm and head
+        self.weight_addresses: list[int] = []  # addresses of the weights that recordings read
+        self.cache_in_use: Callable[[], KVCache | None] = lambda: None  # the one that uses these
 
     @torch.no_grad()
     def renew(self) -> None:
         """The weights have changed, and a new batch begins. Joined weights are copies, which are
         overwritten; the others are read in place, so if any has moved, everything is dropped."""
-        if self.places != self._places():
-            self.let_go()
+        if self.weight_addresses != self._weight_addresses():
+            self.release()
         for old, block in zip(self.blocks, self.model.trf_blocks, strict=False):
-            write_over(old, block_of(block))
+            overwrite(old, block_weights(block))
 
-    def _places(self) -> list[int]:
+    def _weight_addresses(self) -> list[int]:
         return [weight.data_ptr() for weight in self.model.parameters()]
 
-    def _ends(self) -> tuple:
+    def _outer_weights(self) -> tuple:
         model = self.model
-        embedding, norm = model.tok_emb.weight.detach(), norm_of(model.final_norm)
-        return embedding, norm, product(model.out_head)
+        embedding, norm = model.tok_emb.weight.detach(), norm_weights(model.final_norm)
+        return embedding, norm, fuse_linears(model.out_head)
 
     def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         """Read the next tokens (B, 1); returns the logits (B, 1, V) of the ones after them."""
         play = None if self.failed else self._recording(in_idx, cache)
         if play is None:
-            return self.plain(in_idx, cache=cache)
+            return self.fallback(in_idx, cache=cache)
         logits = play()[: len(in_idx), None]
         cache.advance(1)
         return logits
@@ -332,18 +332,18 @@ class GraphDecoder:
     def _recording(self, in_idx: Tensor, cache: KVCache) -> Callable | None:
         """The recording for this step, its inputs in place; None if it cannot be made."""
         try:
-            if not self._holds(cache):
+            if not self._has_adopted(cache):
                 self._adopt(cache)
             # Before a recording is made: its first run writes to the slots in `lengths`.
             self.tokens[: len(in_idx)].copy_(in_idx[:, 0])
             self.lengths[: len(in_idx)].copy_(cache.lengths)
-            name = rows_for(len(in_idx), len(self.lengths)), slots_for(cache.width + 1)
-            if name not in self.recordings:
-                self.recordings[name] = self._record(*name)
-            return self.recordings[name]
+            size = rows_to_compute(len(in_idx), len(self.lengths)), round_up_slots(cache.width + 1)
+            if size not in self.recordings:
+                self.recordings[size] = self._record(*size)
+            return self.recordings[size]
         except Exception as error:  # whatever a driver, or a GPU without memory, has to say
             self.failed = True
-            self.let_go()
+            self.release()
             what = "decoding steps cannot be recorded and are slower, operation by operation"
             warn_once(what, in_one_line(error))
             return None
@@ -359,11 +359,11 @@ class GraphDecoder:
                 warn_once("torch.compile fails, decoding continues without it", in_one_line(error))
         return self.record(partial(self._step, rows, width, decode_block))
 
-    def _holds(self, cache: KVCache) -> bool:
+    def _has_adopted(self, cache: KVCache) -> bool:
         """Whether the keys and values of this cache are ours, with room for one more token."""
         first = self.keys[0] if self.keys else None
-        here = first is not None and cache.keys[0].data_ptr() == first.data_ptr()
-        return here and cache.width < first.shape[2]
+        adopted = first is not None and cache.keys[0].data_ptr() == first.data_ptr()
+        return adopted and cache.width < first.shape[2]
 
     @torch.no_grad()
     def _adopt(self, cache: KVCache) -> None:
@@ -371,40 +371,40 @@ class GraphDecoder:
         no other cache is using them."""
         rows, width = len(cache.lengths), cache.width
         # Doubling, as the cache itself does: a limit of many tokens costs nothing at first.
-        most = max(2 * width, FIRST_CAPACITY)
-        capacity = slots_for(max(width + 1, min(most, cache.max_length or most)))
-        free = self.reader() in (None, cache) and bool(self.keys)
-        if not free or rows > len(self.lengths) or capacity > self.keys[0].shape[2]:
+        doubled = max(2 * width, FIRST_CAPACITY)
+        capacity = round_up_slots(max(width + 1, min(doubled, cache.max_length or doubled)))
+        reusable = self.cache_in_use() in (None, cache) and bool(self.keys)
+        if not reusable or rows > len(self.lengths) or capacity > self.keys[0].shape[2]:
             self._make_room(cache, rows, capacity)
-        for kept, theirs in ((self.keys, cache.keys), (self.values, cache.values)):
-            for layer, (store, old) in enumerate(zip(kept, theirs, strict=True)):
+        for ours, theirs in ((self.keys, cache.keys), (self.values, cache.values)):
+            for layer, (store, old) in enumerate(zip(ours, theirs, strict=True)):
                 store.zero_()
                 store[:rows, :, :width] = old[:, :, :width]
                 theirs[layer] = store[:rows]
-        self.reader = weakref.ref(cache)
+        self.cache_in_use = weakref.ref(cache)
 
     def _make_room(self, cache: KVCache, rows: int, capacity: int) -> None:
         """Make tensors for new recordings; frees those of earlier recordings."""
         device = cache.lengths.device
         self.recordings, self.keys, self.values = {}, [], []
         self.record = self.new_recorder(device)
-        for kept, theirs in ((self.keys, cache.keys), (self.values, cache.values)):
-            kept += [old.new_empty(rows, old.shape[1], capacity, old.shape[3]) for old in theirs]
+        for ours, theirs in ((self.keys, cache.keys), (self.values, cache.values)):
+            ours += [old.new_empty(rows, old.shape[1], capacity, old.shape[3]) for old in theirs]
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
         self.lengths = torch.zeros_like(self.tokens)
         self.numbers = torch.arange(max(rows, capacity), device=device)
         # The model's own tables, whatever its angles are: (1, capacity, 1, head_dim).
-        places, dtype = self.numbers[None, :capacity], self.model.tok_emb.weight.dtype
-        plan = self.model._plan(places, None, dtype)
+        positions, dtype = self.numbers[None, :capacity], self.model.tok_emb.weight.dtype
+        plan = self.model._plan(positions, None, dtype)
         self.cos, sin = plan.cos[0, :, 0], plan.sin[0, :, 0]  # (capacity, head_dim)
         self.sin = torch.cat([-sin[:, : sin.shape[1] // 2], sin[:, sin.shape[1] // 2 :]], dim=1)
-        self.blocks = self.blocks or [block_of(block) for block in self.model.trf_blocks]
-        self.ends, self.places = self._ends(), self._places()
+        self.blocks = self.blocks or [block_weights(block) for block in self.model.trf_blocks]
+        self.outer_weights, self.weight_addresses = self._outer_weights(), self._weight_addresses()
 
     @torch.no_grad()
     def _step(self, rows: int, width: int, block_step: Callable) -> Tensor:
         """What is recorded: logits (rows, V), from the tensors of this decoder alone."""
-        slots, (embedding, last_norm, head) = self.lengths[:rows], self.ends
+        slots, (embedding, last_norm, head) = self.lengths[:rows], self.outer_weights
         hidden = self.numbers[:width] > slots[:, None, None, None]  # (rows, 1, 1, width)
         x = F.embedding(self.tokens[:rows], embedding)  # (rows, D)
         mask = torch.zeros_like(hidden, dtype=x.dtype).masked_fill_(hidden, -torch.inf)
@@ -429,7 +429,7 @@ class GraphDraw:
     def __init__(self, record: Callable | None = None) -> None:
         self.record, self.failed = record, False
         self.recordings: dict[tuple, RecordedDraw] = {}
-        self.most = 0  # rows
+        self.max_rows = 0
 
     def __call__(self, logits: Tensor, u: Tensor, *policy, keeps: bool = False) -> Draw:
         """`policy` is what sample_next_token takes after logits (B, V) and u (B,), which is 0 for
@@ -437,12 +437,16 @@ class GraphDraw:
         only if `keeps`."""
         if self.failed:
             return sample_next_token(logits, u, *policy)
-        self.most = max(self.most, len(logits))
-        rows = rows_for(len(logits), self.most)
+        self.max_rows = max(self.max_rows, len(logits))
+        rows = rows_to_compute(len(logits), self.max_rows)
         try:
-            draw, right = self._drawn(logits, u, rows, policy, few_may_do(logits, *policy))
-            if right is not None and not (right[: len(u)] | (u == 0)).all():  # waits for the GPU
-                draw, _ = self._drawn(logits, u, rows, policy, False)
+            draw, suffices = self._draw(
+                logits, u, rows, policy, may_cut_among_largest(logits, *policy)
+            )
+            if (
+                suffices is not None and not (suffices[: len(u)] | (u == 0)).all()
+            ):  # waits for the GPU
+                draw, _ = self._draw(logits, u, rows, policy, False)
         except Exception as error:  # as in GraphDecoder
             self.failed, self.recordings = True, {}
             warn_once("draws cannot be recorded and are slower", in_one_line(error))
@@ -452,41 +456,47 @@ class GraphDraw:
         drawn.append(weights if keeps else None)
         return Draw(*(None if x is None else x[: len(logits)].clone() for x in drawn))
 
-    def _drawn(self, logits: Tensor, u: Tensor, rows: int, policy: tuple, few: bool) -> tuple:
-        """The draw, with `few` cut among only the largest entries; and where these suffice (B,)."""
-        name = rows, policy, few
-        if name not in self.recordings:
-            self.recordings[name] = self._record(logits, u, *name)
-        recorded = self.recordings[name]
+    def _draw(
+        self, logits: Tensor, u: Tensor, rows: int, policy: tuple, among_largest: bool
+    ) -> tuple:
+        """The draw, cut among all or only the largest entries; and where these suffice (B,)."""
+        key = rows, policy, among_largest
+        if key not in self.recordings:
+            self.recordings[key] = self._record(logits, u, *key)
+        recorded = self.recordings[key]
         recorded.logits[: len(logits)].copy_(logits)
         recorded.u[: len(u)].copy_(u)
         return recorded.play()
 
     @torch.no_grad()
     def _record(
-        self, logits: Tensor, u: Tensor, rows: int, policy: tuple, few: bool
+        self, logits: Tensor, u: Tensor, rows: int, policy: tuple, among_largest: bool
     ) -> RecordedDraw:
-        own_logits = logits.new_zeros(rows, logits.shape[1])
-        own_u = u.new_full((rows,), 0.5)
+        recorded_logits = logits.new_zeros(rows, logits.shape[1])
+        recorded_u = u.new_full((rows,), 0.5)
         temperature, top_p, top_k, exact = policy
-        right: list[Tensor] = []
+        suffices: list[Tensor] = []
 
         def cut(probs: Tensor, top_p: float, top_k: int) -> Tensor:
             weights, enough = cut_among_the_largest(probs, top_p, top_k, GPU_CANDIDATES)
-            right.append(enough)
+            suffices.append(enough)
             return weights
 
         def step() -> tuple[Draw, Tensor | None]:
-            right.clear()
-            drawn_by = cut if few else exact
-            draw = sample_next_token(own_logits, own_u, temperature, top_p, top_k, drawn_by)
-            return draw, (right[0] if few else None)
+            suffices.clear()
+            chosen_cut = cut if among_largest else exact
+            draw = sample_next_token(
+                recorded_logits, recorded_u, temperature, top_p, top_k, chosen_cut
+            )
+            return draw, (suffices[0] if among_largest else None)
 
         self.record = self.record or Recorder(logits.device)
-        return RecordedDraw(self.record(step), own_logits, own_u)
+        return RecordedDraw(self.record(step), recorded_logits, recorded_u)
 
 
-def few_may_do(logits: Tensor, temperature: float, top_p: float, top_k: int, cut: Callable) -> bool:
-    """Whether there is a cut, which may fall among the largest entries, few in a large row."""
-    narrowed = temperature > 0 and (top_p < 1 or top_k > 0)
-    return narrowed and top_k < GPU_CANDIDATES and logits.shape[1] > 8 * GPU_CANDIDATES
+def may_cut_among_largest(
+    logits: Tensor, temperature: float, top_p: float, top_k: int, cut: Callable
+) -> bool:
+    """Whether there is a cut, and it may fall among the largest entries of a much longer row."""
+    has_cut = temperature > 0 and (top_p < 1 or top_k > 0)
+    return has_cut and top_k < GPU_CANDIDATES and logits.shape[1] > 8 * GPU_CANDIDATES

@@ -1,5 +1,5 @@
-"""How many tokens a training pass takes at a time, from what weights and passes need in memory;
-and memory that is kept, because to get it from the system again takes longer than to compute in it.
+"""How many tokens a training pass takes at a time, from the memory that weights and passes need;
+and keeping freed memory, since getting it from the system again takes longer than computing in it.
 """
 
 import ctypes
@@ -22,14 +22,14 @@ GB = 1e9
 # LoRA on Qwen's 0.5B the process needs 3.8 GB with passes over 512 tokens, 5.2 with 1,024 and 10.6
 # with 8,192, and the smallest take a sixth more time than the largest. All 8,192 tokens of the tiny
 # models fit into 1 GB, so their runs never depend on what is free.
-SHARE_OF_FREE, ALWAYS_FREE = 1 / 24, 1 * GB
-STEP = 256  # tokens: the same machine mostly comes to the same number
+PASS_SHARE_OF_FREE, MIN_PASS_BYTES = 1 / 24, 1 * GB
+TOKEN_STEP = 256  # coarse, so that the same machine mostly comes to the same number
 
 
 WEIGHTS, OPTIMIZER, GRADIENTS = "weights", "the optimizer", "gradients"
 
 
-def fixed_parts(model: Qwen3Model, config: Optim) -> dict[str, int]:
+def fixed_bytes_by_part(model: Qwen3Model, config: Optim) -> dict[str, int]:
     """Bytes of the weights; of those that are trained also of their gradient, AdamW's two means
     and, for narrow weights, a float32 copy of each."""
     parts = {WEIGHTS: weight_bytes(model), OPTIMIZER: 0, GRADIENTS: 0}
@@ -43,23 +43,23 @@ def fixed_parts(model: Qwen3Model, config: Optim) -> dict[str, int]:
 
 
 def fixed_bytes(model: Qwen3Model, config: Optim) -> int:
-    return sum(fixed_parts(model, config).values())
+    return sum(fixed_bytes_by_part(model, config).values())
 
 
 def weight_bytes(model: Qwen3Model) -> int:
     return sum(weight.nbytes for weight in model.parameters())
 
 
-def cache_bytes(model: Qwen3Model) -> int:
-    """Keys and values of one token."""
+def cache_bytes_per_token(model: Qwen3Model) -> int:
+    """Bytes of the keys and values of one token."""
     numbers = 2 * model.cfg["n_layers"] * model.cfg["n_kv_groups"] * model.cfg["head_dim"]
     return numbers * model.tok_emb.weight.element_size()
 
 
-def token_bytes(model: Qwen3Model, recompute: bool) -> int:
-    """What a training pass holds for one token, at most: the inputs of every operation of a block,
-    until its backward pass, and what its norms compute in float32. `recompute`: the input of each
-    block, and the inside of one."""
+def activation_bytes_per_token(model: Qwen3Model, recompute: bool) -> int:
+    """Bytes that a training pass holds for one token, at most: the inputs of every operation of a
+    block, until its backward pass, and what its norms compute in float32. `recompute`: the input of
+    each block, and the inside of one."""
     cfg, size = model.cfg, model.tok_emb.weight.element_size()
     heads, groups = cfg["n_heads"] * cfg["head_dim"], cfg["n_kv_groups"] * cfg["head_dim"]
     numbers = 6 * cfg["emb_dim"] + 4 * (heads + groups + cfg["hidden_dim"])
@@ -76,9 +76,11 @@ def fitting_micro_batch(
         return MICRO_BATCH_TOKENS
     # Gradients and optimizer are still to come, and a second copy of the weights, for sampling.
     free = available_memory() / processes - fixed_bytes(model, config)
-    room = max(ALWAYS_FREE, SHARE_OF_FREE * free)
-    tokens = min(MICRO_BATCH_TOKENS, room / token_bytes(model, config.gradient_checkpointing))
-    fitting = max(STEP, int(tokens) // STEP * STEP)
+    room = max(MIN_PASS_BYTES, PASS_SHARE_OF_FREE * free)
+    tokens = min(
+        MICRO_BATCH_TOKENS, room / activation_bytes_per_token(model, config.gradient_checkpointing)
+    )
+    fitting = max(TOKEN_STEP, int(tokens) // TOKEN_STEP * TOKEN_STEP)
     if fitting < MICRO_BATCH_TOKENS:
         log.info(
             "micro_batch_tokens is %d: that many are trained on at a time, for a part of the "
@@ -89,7 +91,7 @@ def fitting_micro_batch(
     return fitting
 
 
-SCARCE = 0.25  # of the memory: with less than that left, nothing is kept
+SCARCE_SHARE = 0.25  # of the memory: with less than that unused, nothing is kept
 # Parameters of GNU's malloc, and their numbers in its malloc.h.
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
 
@@ -112,28 +114,28 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """What `keep_freed_memory` has kept."""
+    """Give back to the system what `keep_freed_memory` has kept."""
     if keep_freed_memory.cache_info().currsize and hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def mind_memory() -> None:
+def manage_memory() -> None:
     """Keep what tensors free, as long as there is room. Pieces of many sizes seldom fit into each
     other's places: what is kept grows with every batch of other lengths, by a gigabyte at a time
     for a model of 1.5 billion weights, until the system ends the process."""
     keep_freed_memory()
-    if memory_left() < SCARCE * all_memory():
+    if unused_memory() < SCARCE_SHARE * total_memory():
         give_back_freed_memory()
 
 
 def available_memory() -> float:
     """Bytes that can still be used, with those that are kept."""
     give_back_freed_memory()
-    return memory_left()
+    return unused_memory()
 
 
-def memory_left() -> float:
-    """Bytes that nobody has taken, within a container's limit; infinite if unknown."""
+def unused_memory() -> float:
+    """Bytes that are unused, within a container's limit; infinite if unknown."""
     amounts = [float("inf")]
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
@@ -148,7 +150,7 @@ def memory_left() -> float:
 
 
 @cache
-def all_memory() -> float:
+def total_memory() -> float:
     """Bytes of this machine, or a container's limit."""
     return min(device_bytes(torch.device("cpu")), container_limit() or float("inf"))
 

@@ -23,67 +23,69 @@ from typing import NamedTuple
 
 import torch
 
-SECONDS = 0.5  # between two looks
+INTERVAL = 0.5  # seconds between two looks
 NOISE = 0.25  # of a core: below it, short waits would cost more than the others take
 STAT = Path("/proc/stat")
 
 
-class Use(NamedTuple):
+class CpuTime(NamedTuple):
     """Processor time in seconds, until some moment."""
 
     clock: float
-    own: float  # of this process
-    all: float  # of all processes, on the cores that this one may use
+    process: float  # of this process
+    total: float  # of all processes, on the cores that this one may use
 
 
 @cache
-def mind_neighbors() -> None:
-    """From now on, look twice a second whether other programs want the cores."""
+def watch_neighbors() -> None:
+    """From now on, check twice a second whether other programs want the cores."""
     if sys.platform != "linux":
         return
     openmp, threads = ctypes.CDLL(None), torch.get_num_threads()
     cores = len(os.sched_getaffinity(0))
     # With more threads than cores, GNU's library spins briefly anyway.
     if 1 < threads <= cores and hasattr(openmp, "GOMP_parallel") and STAT.exists():
-        Thread(target=watch, args=(openmp, threads, cores), name="neighbors", daemon=True).start()
+        Thread(
+            target=watch_load, args=(openmp, threads, cores), name="neighbors", daemon=True
+        ).start()
 
 
-def watch(openmp: ctypes.CDLL, threads: int, cores: int) -> None:
+def watch_load(openmp: ctypes.CDLL, threads: int, cores: int) -> None:
     size = cores + 2 - threads  # of the team; its first thread is one of ours, and not counted
-    before = use_until_now()
-    leave: Event | None = None  # told to the team while there is one
+    before = cpu_time_so_far()
+    stop: Event | None = None  # ends the extra team, while there is one
     while True:
-        time.sleep(SECONDS)
-        now = use_until_now()
+        time.sleep(INTERVAL)
+        now = cpu_time_so_far()
         crowded = is_crowded(before, now, threads, cores)
-        if crowded and leave is None:
-            leave = Event()
-            arguments = openmp, size, leave
-            Thread(target=keep_team, args=arguments, name="team", daemon=True).start()
-        elif leave and not crowded:
-            leave.set()
-            leave = None
+        if crowded and stop is None:
+            stop = Event()
+            arguments = openmp, size, stop
+            Thread(target=hold_team, args=arguments, name="team", daemon=True).start()
+        elif stop and not crowded:
+            stop.set()
+            stop = None
         before = now
 
 
-def is_crowded(before: Use, now: Use, threads: int, cores: int) -> bool:
-    """Did this process's threads and other programs together want more cores than there are?"""
-    others = (now.all - before.all) - (now.own - before.own)
+def is_crowded(before: CpuTime, now: CpuTime, threads: int, cores: int) -> bool:
+    """Whether this process's threads and other programs together want more cores than there are."""
+    others = (now.total - before.total) - (now.process - before.process)
     return threads + others / (now.clock - before.clock) > cores + NOISE
 
 
-def use_until_now() -> Use:
-    here, ticks = os.sched_getaffinity(0), 0
+def cpu_time_so_far() -> CpuTime:
+    allowed, ticks = os.sched_getaffinity(0), 0
     for line in STAT.read_text().splitlines():
         name, *numbers = line.split()
-        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in here:
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in allowed:
             user, nice, system, _, _, interrupts, more = map(int, numbers[:7])
             ticks += user + nice + system + interrupts + more
-    return Use(time.monotonic(), time.process_time(), ticks / os.sysconf("SC_CLK_TCK"))
+    return CpuTime(time.monotonic(), time.process_time(), ticks / os.sysconf("SC_CLK_TCK"))
 
 
-def keep_team(openmp: ctypes.CDLL, size: int, leave: Event) -> None:
-    """A team belongs to the thread that has called it, and ends with it. Its threads sleep."""
-    nothing = ctypes.cast(openmp.omp_get_num_procs, ctypes.c_void_p)  # what each of them does
-    openmp.GOMP_parallel(nothing, None, size, 0)
-    leave.wait()
+def hold_team(openmp: ctypes.CDLL, size: int, stop: Event) -> None:
+    """Starts an extra team, which belongs to this thread and ends with it. Its threads sleep."""
+    no_work = ctypes.cast(openmp.omp_get_num_procs, ctypes.c_void_p)  # returns immediately
+    openmp.GOMP_parallel(no_work, None, size, 0)
+    stop.wait()

@@ -25,9 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from reasoning_from_scratch.fast.memory import mind_memory
-from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_own_backward
-from reasoning_from_scratch.fast.neighbors import mind_neighbors
+from reasoning_from_scratch.fast.memory import manage_memory
+from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_narrow_backward
+from reasoning_from_scratch.fast.neighbors import watch_neighbors
 from reasoning_from_scratch.logprobs import Kept, batch_kept
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
@@ -37,10 +37,10 @@ from reasoning_from_scratch.rollouts import Batch
 BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS = 2**23, 2**26
 SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
 BLOCK_STEP = 128  # a block is a multiple of it: products of an odd width take a GPU twice as long
-# When the backward pass of F.embedding is fast: on these devices, or for at most this many numbers.
-SORTS_WELL, FEW_NUMBERS = ("cpu", "mps"), 3072
-NOTHING = -1  # comes before the first token of a rollout
-PADS_WELL = 0.75  # rows share a call if each has this share of the longest one's queries, or more
+# When the backward pass of F.embedding is fast: on these devices, or for at most this many indices.
+FAST_EMBEDDING_BACKWARD, FEW_INDICES = ("cpu", "mps"), 3072
+BEFORE_FIRST = -1  # comes before the first token of a rollout
+MIN_QUERY_SHARE = 0.75  # of the longest row's queries, for a row to share its attention call
 
 
 def packed_logprobs(
@@ -48,28 +48,28 @@ def packed_logprobs(
     batch: Batch,
     temperature: float = 1.0,
     hidden_states: Callable | None = None,
-    work: "BlockWork | None" = None,
+    operations: "BlockOperations | None" = None,
 ) -> Tensor:
     """Log-probabilities (B, T) of the sampled tokens, each at its own position, 0 elsewhere.
 
     The same as `padded_logprobs`. compiled.py passes in `hidden_states`, in place of the model's
-    method, and `work`, in place of what is done with each block of logits.
+    method, and `operations`, what is done with each block of logits.
     """
     if batch.token_ids.device.type == "cpu":
-        mind_memory()
-        mind_neighbors()
+        manage_memory()
+        watch_neighbors()
     packed = pack(batch)
     compute = hidden_states or model.hidden_states
     hidden = compute(packed.token_ids, plan=packed_plan(model, packed))[0]  # (N, D)
-    once = blockwise_logprobs(
+    unique_logprobs = blockwise_logprobs(
         F.embedding(packed.predictors, hidden),  # (U, D)
         model.out_head.weight,
         packed.targets,
         temperature,
         batch_kept(batch) if batch.kept else None,
-        work=work or PLAIN_WORK,
+        operations=operations or PLAIN_OPERATIONS,
     )  # (U,)
-    logprobs = F.embedding(packed.which, once[:, None])[:, 0]  # (M,)
+    logprobs = F.embedding(packed.unique_index, unique_logprobs[:, None])[:, 0]  # (M,)
     sampled = batch.mask[:, 1:].bool()  # (B, T - 1)
     zeros = logprobs.new_zeros(sampled.shape)  # (B, T - 1)
     return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)
@@ -81,7 +81,7 @@ def packed_logprobs(
 class Gather(NamedTuple):
     """Which rows of a table (N, W) to take."""
 
-    numbers: Tensor  # (b, T) padded with 0
+    indices: Tensor  # (b, T) padded with 0
     # For the backward pass on a GPU: the places where row 0 went, then those of row 1, ..., and for
     # each row of the table, where its places begin in this list.
     places: Tensor | None  # (K,) of b * T, without the padding
@@ -90,19 +90,19 @@ class Gather(NamedTuple):
     def take(self, table: Tensor) -> Tensor:
         """(b, T, W)."""
         if self.places is None:
-            return F.embedding(self.numbers, table)
+            return F.embedding(self.indices, table)
         return TakenRows.apply(table, *self)
 
 
 class TakenRows(torch.autograd.Function):
-    """F.embedding with another backward pass. The original sorts many numbers on a GPU each time,
+    """F.embedding with another backward pass. The original sorts many indices on a GPU each time,
     in some twenty operations. Here they are sorted once for all layers. The gradients of a token
     that rollouts share are added up in float32, and always in the same order."""
 
     @staticmethod
-    def forward(ctx, table, numbers, places, starts):
+    def forward(ctx, table, indices, places, starts):
         ctx.save_for_backward(places, starts)
-        return F.embedding(numbers, table)
+        return F.embedding(indices, table)
 
     @staticmethod
     @once_differentiable
@@ -112,22 +112,22 @@ class TakenRows(torch.autograd.Function):
         return F.embedding_bag(places, rows, starts, mode="sum"), None, None, None
 
 
-def gather_of(numbers: list[list[int]], rows: int, device: torch.device) -> Gather:
-    """A Gather of these rows of numbers, of any length, from a table of `rows` rows."""
-    width = max(map(len, numbers))
-    padded = np.zeros((len(numbers), width), dtype=np.int64)  # (b, T)
-    for line, row in zip(padded, numbers, strict=True):
-        line[: len(row)] = row
+def make_gather(indices: list[list[int]], rows: int, device: torch.device) -> Gather:
+    """A Gather of these rows of indices, of any length, from a table of `rows` rows."""
+    width = max(map(len, indices))
+    padded = np.zeros((len(indices), width), dtype=np.int64)  # (b, T)
+    for padded_row, row in zip(padded, indices, strict=True):
+        padded_row[: len(row)] = row
 
-    if device.type in SORTS_WELL or padded.size <= FEW_NUMBERS:
-        return Gather(sent(padded, device), None, None)
-    lengths = np.array([len(row) for row in numbers])
-    real = (np.arange(width) < lengths[:, None]).ravel().nonzero()[0]  # (K,)
-    taken = padded.ravel()[real]
-    counts = np.bincount(taken, minlength=rows)
-    places = real[taken.argsort(kind="stable")]
+    if device.type in FAST_EMBEDDING_BACKWARD or padded.size <= FEW_INDICES:
+        return Gather(to_device(padded, device), None, None)
+    lengths = np.array([len(row) for row in indices])
+    real_places = (np.arange(width) < lengths[:, None]).ravel().nonzero()[0]  # (K,)
+    taken_rows = padded.ravel()[real_places]
+    counts = np.bincount(taken_rows, minlength=rows)
+    places = real_places[taken_rows.argsort(kind="stable")]
     starts = counts.cumsum() - counts
-    return Gather(sent(padded, device), sent(places, device), sent(starts, device))
+    return Gather(to_device(padded, device), to_device(places, device), to_device(starts, device))
 
 
 class AttentionCall(NamedTuple):
@@ -136,7 +136,7 @@ class AttentionCall(NamedTuple):
     keys: Gather  # (b, S)
     queries: Gather  # (b, T)
     mask: Tensor | None  # (b, 1, T, S) which keys a query sees; None: queries are keys, and causal
-    starts: list[int]  # (b,) the key that a row's first query is
+    starts: list[int]  # (b,) the position of a row's first query among its keys
 
 
 class Packed(NamedTuple):
@@ -146,10 +146,10 @@ class Packed(NamedTuple):
     token_ids: Tensor  # (1, N)
     positions: Tensor  # (1, N) of each token in its rollout
     calls: list[AttentionCall]
-    found: Gather  # (1, N) where a token's result is among the results of all calls
+    result_places: Gather  # (1, N) where a token's result is among the results of all calls
     predictors: Tensor  # (U,) the packed token that predicts each of them
     targets: Tensor  # (U,) what it predicts
-    which: Tensor  # (M,) for each sampled token, which of the U it is, row by row
+    unique_index: Tensor  # (M,) for each sampled token, which of the U it is, row by row
 
 
 def pack(batch: Batch) -> Packed:
@@ -158,44 +158,44 @@ def pack(batch: Batch) -> Packed:
     device, batch = batch.token_ids.device, batch.cpu_copy or batch
     ids: list[int] = []
     positions: list[int] = []
-    after: dict[tuple[int, int], int] = {}  # (packed token before, token) -> packed token
+    packed_number: dict[tuple[int, int], int] = {}  # (packed token before, token) -> its number
     rows: list[list[int]] = []  # for each rollout, its packed tokens
     rollouts = batch.token_ids.tolist()
     for tokens, length in zip(rollouts, batch.lengths.tolist(), strict=True):
         row: list[int] = []
-        last = NOTHING
+        previous = BEFORE_FIRST
         for token in tokens[: length - 1]:
-            if (last, token) not in after:
-                after[last, token] = len(ids)
+            if (previous, token) not in packed_number:
+                packed_number[previous, token] = len(ids)
                 ids.append(token)
                 positions.append(len(row))
-            last = after[last, token]
-            row.append(last)
+            previous = packed_number[previous, token]
+            row.append(previous)
         rows.append(row)
     # The same token after the same one is predicted once, unless top-p cut each draw separately.
-    predicted = rollouts if batch.targets is None else batch.targets.tolist()
-    each = zip(rows, predicted, batch.mask.tolist(), strict=True)
-    keys = [
+    targets_by_rollout = rollouts if batch.targets is None else batch.targets.tolist()
+    per_rollout = zip(rows, targets_by_rollout, batch.mask.tolist(), strict=True)
+    predictions = [
         (row[place - 1], targets[place], (n, place) if batch.kept else None)
-        for n, (row, targets, mask) in enumerate(each)
+        for n, (row, targets, mask) in enumerate(per_rollout)
         for place, sampled in enumerate(mask)
         if sampled
     ]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    calls, found, places = attention_calls(rows)
+    unique_index = {key: number for number, key in enumerate(dict.fromkeys(predictions))}
+    calls, result_places, result_count = attention_calls(rows)
 
     return Packed(
-        sent([ids], device),
-        sent([positions], device),
+        to_device([ids], device),
+        to_device([positions], device),
         [attention_call(call, len(ids), device) for call in calls],
-        gather_of([found], places, device),
-        sent([key[0] for key in numbers], device),
-        sent([key[1] for key in numbers], device),
-        sent([numbers[key] for key in keys], device),
+        make_gather([result_places], result_count, device),
+        to_device([key[0] for key in unique_index], device),
+        to_device([key[1] for key in unique_index], device),
+        to_device([unique_index[key] for key in predictions], device),
     )
 
 
-def sent(numbers: list | np.ndarray, device: torch.device) -> Tensor:
+def to_device(numbers: list | np.ndarray, device: torch.device) -> Tensor:
     return torch.as_tensor(numbers, dtype=torch.long).to(device, non_blocking=device.type == "cuda")
 
 
@@ -208,31 +208,31 @@ class PackedPlan(NamedTuple):
     cos: Tensor  # (1, N, 1, head_dim)
     sin: Tensor
     calls: list[AttentionCall]
-    found: Gather  # (1, N)
+    result_places: Gather  # (1, N)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Queries (1, heads, N, head_dim), keys and values (1, kv groups, N, head_dim) ->
         (1, N, heads * head_dim). Each call gathers its rows from the packed tokens, and the
         results of all calls, one after the other, are gathered back."""
         head_dim = queries.shape[-1]
-        asked, *known = (x[0].transpose(0, 1).flatten(1) for x in (queries, keys, values))
-        told = torch.cat(known, dim=1)  # (N, 2 groups * head_dim): gathered in one operation
+        q_table, *kv_tables = (x[0].transpose(0, 1).flatten(1) for x in (queries, keys, values))
+        kv_table = torch.cat(kv_tables, dim=1)  # (N, 2 groups * head_dim): gathered together
         results = []
         for call in self.calls:
-            rows = call.queries.take(asked), call.keys.take(told)  # (b, T, ...), (b, S, ...)
+            rows = call.queries.take(q_table), call.keys.take(kv_table)  # (b, T, ...), (b, S, ...)
             q, kv = (x.unflatten(-1, (-1, head_dim)) for x in rows)  # (b, T, heads, head_dim), ...
-            if q.dtype == torch.bfloat16 and has_own_backward(q):
+            if q.dtype == torch.bfloat16 and has_narrow_backward(q):
                 attended = NarrowAttention.apply(q, kv, call.mask, call.starts)
             else:
                 k, v = kv.transpose(1, 2).chunk(2, dim=1)  # (b, groups, S, head_dim)
                 attended = attention(q.transpose(1, 2), k, v, call.mask)
             results.append(attended.flatten(0, 1))  # (b * T, heads * head_dim)
-        return self.found.take(torch.cat(results))
+        return self.result_places.take(torch.cat(results))
 
 
 def packed_plan(model: Qwen3Model, packed: Packed) -> PackedPlan:
     cos, sin = rope_tables(packed.positions[..., None], model.cfg, model.tok_emb.weight.dtype)
-    return PackedPlan(cos, sin, packed.calls, packed.found)
+    return PackedPlan(cos, sin, packed.calls, packed.result_places)
 
 
 class AttentionRow(NamedTuple):
@@ -254,7 +254,7 @@ class AttentionRow(NamedTuple):
 
     def fits(self, longest: "AttentionRow") -> bool:
         """Whether it can share a call whose longest row is this one."""
-        return self.kind == longest.kind and self.queries >= PADS_WELL * longest.queries
+        return self.kind == longest.kind and self.queries >= MIN_QUERY_SHARE * longest.queries
 
 
 def attention_calls(rows: list[list[int]]) -> tuple[list[list[AttentionRow]], list[int], int]:
@@ -266,39 +266,39 @@ def attention_calls(rows: list[list[int]]) -> tuple[list[list[AttentionRow]], li
         if not (calls and row.fits(calls[-1][0])):
             calls.append([])
         calls[-1].append(row)
-    found, places = [0] * (1 + max(map(max, filter(None, rows)), default=-1)), 0
+    result_places, count = [0] * (1 + max(map(max, filter(None, rows)), default=-1)), 0
     for call in calls:
         for row in call:
-            for place, token in enumerate(row.tokens[row.start :], places):
-                found[token] = place
-            places += call[0].queries
-    return calls, found, places
+            for place, token in enumerate(row.tokens[row.start :], count):
+                result_places[token] = place
+            count += call[0].queries
+    return calls, result_places, count
 
 
 def attention_rows(rows: list[list[int]]) -> list[AttentionRow]:
     """If a row begins like an earlier one, either all its tokens are queries or only its own. All
     of them means wasted work, but then attention is causal and needs no mask. So the shared ones
     are skipped only if they are the larger part."""
-    found, stored = [], 0
+    packed_rows, stored = [], 0
     for row in rows:
         shared = bisect_left(row, stored)  # its own tokens are the newest: from number `stored` on
         if shared < len(row):
-            found.append(AttentionRow(row, shared if len(row) < 2 * shared else 0))
+            packed_rows.append(AttentionRow(row, shared if len(row) < 2 * shared else 0))
             stored = row[-1] + 1
-    return found
+    return packed_rows
 
 
 def attention_call(rows: list[AttentionRow], tokens: int, device: torch.device) -> AttentionCall:
-    keys = gather_of([row.tokens for row in rows], tokens, device)  # (b, S)
-    firsts = [row.start for row in rows]
-    starts = torch.tensor(firsts)
-    if not starts.any():
-        return AttentionCall(keys, keys, None, firsts)
-    queries = gather_of([row.tokens[row.start :] for row in rows], tokens, device)  # (b, T)
-    positions = starts[:, None] + torch.arange(queries.numbers.shape[1])  # (b, T)
-    mask = torch.arange(keys.numbers.shape[1]) <= positions[:, :, None]  # (b, T, S)
+    keys = make_gather([row.tokens for row in rows], tokens, device)  # (b, S)
+    starts = [row.start for row in rows]
+    start_column = torch.tensor(starts)
+    if not start_column.any():
+        return AttentionCall(keys, keys, None, starts)
+    queries = make_gather([row.tokens[row.start :] for row in rows], tokens, device)  # (b, T)
+    positions = start_column[:, None] + torch.arange(queries.indices.shape[1])  # (b, T)
+    mask = torch.arange(keys.indices.shape[1]) <= positions[:, :, None]  # (b, T, S)
     return AttentionCall(
-        keys, queries, mask[:, None].to(device, non_blocking=device.type == "cuda"), firsts
+        keys, queries, mask[:, None].to(device, non_blocking=device.type == "cuda"), starts
     )
 
 
@@ -323,23 +323,23 @@ def block_gradient(
     temperature: float,
     log_z: Tensor,
     column: Tensor,
-    inside: Tensor,
+    in_block: Tensor,
     scale: Tensor,
 ) -> Tensor:
     """The gradient (M, C) at a block's logits: scale times one-hot(target) - p."""
     dtype = products.dtype
     grad = as_logits(products, cut, temperature).sub_(log_z).exp_().mul_(-scale)  # -p, weighted
-    return grad.scatter_add_(-1, column, scale * inside).to(dtype)
+    return grad.scatter_add_(-1, column, scale * in_block).to(dtype)
 
 
-class BlockWork(NamedTuple):
+class BlockOperations(NamedTuple):
     """What is done with each block of logits between its matrix products."""
 
     sums: Callable[..., tuple[Tensor, Tensor, Tensor]]
     gradient: Callable[..., Tensor]
 
 
-PLAIN_WORK = BlockWork(block_sums, block_gradient)
+PLAIN_OPERATIONS = BlockOperations(block_sums, block_gradient)
 
 
 def blockwise_logprobs(
@@ -349,23 +349,25 @@ def blockwise_logprobs(
     temperature: float = 1.0,
     kept: Kept | None = None,
     block: int = 0,
-    work: BlockWork = PLAIN_WORK,
+    operations: BlockOperations = PLAIN_OPERATIONS,
 ) -> Tensor:
     """Log-probabilities (M,) of M sampled tokens `targets` that hidden states (M, D) predict: what
     `token_logprobs` computes, without ever holding the logits (M, V).
 
     `block` is how many tokens of the vocabulary are processed together (default: as many as
-    `block_elements` allows). Gradients reach hidden and head_weight (V, D).
+    `elements_per_block` allows). Gradients reach hidden and head_weight (V, D).
     """
     if not block:
-        size = block_elements(hidden.device) // max(1, len(hidden))
+        size = elements_per_block(hidden.device) // max(1, len(hidden))
         block = max(SMALLEST_BLOCK, size - size % BLOCK_STEP)
     if kept is not None:
         kept = Kept(kept.ids.to(hidden.device), kept.counts.to(hidden.device))
-    return BlockwiseLogprobs.apply(hidden, head_weight, targets, temperature, kept, block, work)
+    return BlockwiseLogprobs.apply(
+        hidden, head_weight, targets, temperature, kept, block, operations
+    )
 
 
-def block_elements(device: torch.device) -> int:
+def elements_per_block(device: torch.device) -> int:
     return BLOCK_ELEMENTS if device.type == "cpu" else GPU_BLOCK_ELEMENTS
 
 
@@ -373,11 +375,11 @@ class BlockwiseLogprobs(torch.autograd.Function):
     """Two passes over the blocks of the vocabulary: one forward, and one backward, in which each
     block's logits are computed again instead of being remembered. If the head is not trained, one
     pass is enough: the gradient at the hidden states needs only the head's mean row under p, which
-    is summed up on the way. The target's own row is left out of that sum and comes in at the end:
+    is summed up on the way. The target's row is left out of that sum and added at the end:
     where p is almost 1, rounding would drown the little that the two differ by."""
 
     @staticmethod
-    def forward(ctx, hidden, head, targets, temperature, kept, block, work):
+    def forward(ctx, hidden, head, targets, temperature, kept, block, operations):
         """log p[target] = logit[target] - log Z, with Z = sum over the vocabulary of e^logit.
 
         e^logit may be too large for a float, so sums are kept relative to the largest logit m so
@@ -385,33 +387,37 @@ class BlockwiseLogprobs(torch.autograd.Function):
         m', what was summed is multiplied by e^(m - m').
         """
         largest = hidden.new_full((len(hidden), 1), -torch.inf, dtype=at_least_float32(hidden))
-        total, own = torch.zeros_like(largest), torch.zeros_like(largest)  # own: targets' logits
-        others = None  # (M, D) sum of e^(logit - m) times the head's rows, without the target's
+        total, target_logits = torch.zeros_like(largest), torch.zeros_like(largest)
+        other_rows = None  # (M, D) sum of e^(logit - m) times the head's rows, without the target's
         if ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]:
-            others = torch.zeros_like(hidden, dtype=at_least_float32(hidden))
-        for part in blocks(len(head), block):
-            products = hidden @ head[part].T  # (M, C)
-            column, inside = targets_in(targets, part)
-            own += as_logits(products.gather(-1, column), None, temperature) * inside
-            cut, before = cut_in(kept, part), largest
-            largest, total, weights = work.sums(products, cut, temperature, before, total)
-            if others is not None:
-                weights.scatter_(-1, column, weights.gather(-1, column) * ~inside)
-                others.mul_((before - largest).exp()).add_(weights.to(hidden.dtype) @ head[part])
+            other_rows = torch.zeros_like(hidden, dtype=at_least_float32(hidden))
+        for span in blocks(len(head), block):
+            products = hidden @ head[span].T  # (M, C)
+            column, in_block = target_columns(targets, span)
+            target_logits += as_logits(products.gather(-1, column), None, temperature) * in_block
+            cut, before = cut_mask(kept, span), largest
+            largest, total, weights = operations.sums(products, cut, temperature, before, total)
+            if other_rows is not None:
+                weights.scatter_(-1, column, weights.gather(-1, column) * ~in_block)
+                other_rows.mul_((before - largest).exp()).add_(
+                    weights.to(hidden.dtype) @ head[span]
+                )
         log_z = largest + total.log()  # (M, 1)
-        ctx.rest = temperature, kept, block, work, hidden.dtype
-        if others is None:
+        ctx.settings = temperature, kept, block, operations, hidden.dtype
+        if other_rows is None:
             ctx.save_for_backward(hidden, head, targets, log_z)
         else:  # (1 - p[target]) times the target's row, minus p times each other row
             target_rows = F.embedding(targets, head)  # (M, D)
-            ctx.save_for_backward(target_rows * -(own - log_z).expm1() - others / total)
-        return (own - log_z)[:, 0]
+            ctx.save_for_backward(
+                target_rows * -(target_logits - log_z).expm1() - other_rows / total
+            )
+        return (target_logits - log_z)[:, 0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_logprobs):
         """d log p[target] / d logits = (one-hot(target) - p) / temperature, a row per token."""
-        temperature, kept, block, work, dtype = ctx.rest
+        temperature, kept, block, operations, dtype = ctx.settings
         scale = grad_logprobs[:, None] / temperature  # (M, 1)
         if len(ctx.saved_tensors) == 1:  # the head is not trained
             return (scale * ctx.saved_tensors[0]).to(dtype), *[None] * 6
@@ -419,14 +425,14 @@ class BlockwiseLogprobs(torch.autograd.Function):
         # The blocks' shares are added up in float32: in bfloat16 the later ones would round away.
         grad_hidden = torch.zeros_like(hidden, dtype=at_least_float32(hidden))
         grad_head = torch.empty_like(head) if ctx.needs_input_grad[1] else None
-        for part in blocks(len(head), block):
-            products = hidden @ head[part].T  # (M, C)
-            column, inside = targets_in(targets, part)
-            cut = cut_in(kept, part)
-            grad = work.gradient(products, cut, temperature, log_z, column, inside, scale)
-            grad_hidden += grad @ head[part]
+        for span in blocks(len(head), block):
+            products = hidden @ head[span].T  # (M, C)
+            column, in_block = target_columns(targets, span)
+            cut = cut_mask(kept, span)
+            grad = operations.gradient(products, cut, temperature, log_z, column, in_block, scale)
+            grad_hidden += grad @ head[span]
             if grad_head is not None:
-                grad_head[part] = grad.T @ hidden
+                grad_head[span] = grad.T @ hidden
         return grad_hidden.to(hidden.dtype), grad_head, *[None] * 5
 
 
@@ -448,24 +454,24 @@ def as_logits(products: Tensor, cut: Tensor | None, temperature: float) -> Tenso
     return logits
 
 
-def cut_in(kept: Kept | None, part: slice) -> Tensor | None:
+def cut_mask(kept: Kept | None, span: slice) -> Tensor | None:
     """Which tokens of the block were cut, (M, C): all that are not among the kept ids, for those
     sampled tokens that have kept ids. None: nothing was cut."""
     if kept is None:
         return None
-    here = (kept.ids >= part.start) & (kept.ids < part.stop)
-    numbers = torch.arange(len(kept.counts), device=kept.ids.device)
-    rows = numbers.repeat_interleave(kept.counts)  # the sampled token that each kept id belongs to
-    cut = (kept.counts > 0)[:, None].repeat(1, part.stop - part.start)
-    cut[rows[here], kept.ids[here] - part.start] = False
+    in_block = (kept.ids >= span.start) & (kept.ids < span.stop)
+    tokens = torch.arange(len(kept.counts), device=kept.ids.device)
+    rows = tokens.repeat_interleave(kept.counts)  # the sampled token that each kept id belongs to
+    cut = (kept.counts > 0)[:, None].repeat(1, span.stop - span.start)
+    cut[rows[in_block], kept.ids[in_block] - span.start] = False
     return cut
 
 
-def targets_in(targets: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+def target_columns(targets: Tensor, span: slice) -> tuple[Tensor, Tensor]:
     """The targets' columns within the block (0 for those outside of it), and which of them are
     inside, both (M, 1)."""
-    inside = (targets >= part.start) & (targets < part.stop)
-    return ((targets - part.start) * inside)[:, None], inside[:, None]
+    in_block = (targets >= span.start) & (targets < span.stop)
+    return ((targets - span.start) * in_block)[:, None], in_block[:, None]
 
 
 def at_least_float32(tensor: Tensor) -> torch.dtype:

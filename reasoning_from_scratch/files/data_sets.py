@@ -22,13 +22,13 @@ def _as_in_math(row: dict) -> dict:
     return row | {"level": f"Level {level}", "type": subject}
 
 
-RAW = "https://raw.githubusercontent.com"
+GITHUB_RAW = "https://raw.githubusercontent.com"
 MATH_FIELDS = ("problem", "solution", "answer", "unique_id")
-GSM8K = f"{RAW}/openai/grade-school-math/master/grade_school_math/data"
+GSM8K = f"{GITHUB_RAW}/openai/grade-school-math/master/grade_school_math/data"
 DATA_SETS = {
     "math-500": DataSet(
         "math500_test.json",
-        f"{RAW}/rasbt/reasoning-from-scratch/refs/heads/main/"
+        f"{GITHUB_RAW}/rasbt/reasoning-from-scratch/refs/heads/main/"
         "ch03/01_main-chapter-code/math500_test.json",
         500,
         MATH_FIELDS,
@@ -36,7 +36,7 @@ DATA_SETS = {
     ),
     "math-train": DataSet(
         "math_train.json",
-        f"{RAW}/rasbt/math_full_minus_math500/refs/heads/main/math_full_minus_math500.json",
+        f"{GITHUB_RAW}/rasbt/math_full_minus_math500/refs/heads/main/math_full_minus_math500.json",
         12_000,
         MATH_FIELDS,
         # The 12,000 problems that OpenAI trained on when it held out MATH-500. The hub has the

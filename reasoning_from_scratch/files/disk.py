@@ -11,8 +11,8 @@ from reasoning_from_scratch.errors import UserError
 
 def user_cache() -> Path:
     """The folder for files that can be made again. RuntimeError if there is no home folder."""
-    named = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(named) if named else Path.home() / ".cache"
+    configured = os.environ.get("XDG_CACHE_HOME")
+    folder = Path(configured) if configured else Path.home() / ".cache"
     return folder.absolute() / "reasoning_from_scratch"
 
 
@@ -54,7 +54,7 @@ def disk_errors_as(what: str, advice: str) -> Iterator[None]:
         raise UserError(f"{what}: {why}; {advice}") from error
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Replace a file in one step: readers see the old contents or the new, never a part."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

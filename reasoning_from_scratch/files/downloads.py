@@ -21,13 +21,12 @@ from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.data_sets import DATA_SETS, DataSet
+from reasoning_from_scratch.files.data_sets import DATA_SETS, GITHUB_RAW, DataSet
 from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 
 log = logging.getLogger("reasoning_from_scratch")
 
 TIMEOUT = (10, 30)  # seconds to connect; seconds without a byte
-GITHUB_RAW = "https://raw.githubusercontent.com"
 QWEN3_REPOSITORY = "rasbt/qwen3-from-scratch"
 GRPO_REPOSITORY = "rasbt/qwen3-from-scratch-grpo-checkpoints"
 GRPO_FOLDERS = {
@@ -42,8 +41,6 @@ OTHER_STEPS = tuple(range(50, 501, 50))
 GRPO_CHECKPOINTS = {  # kind -> steps that are published
     kind: NO_KL_STEPS if kind == "no_kl" else OTHER_STEPS for kind in GRPO_FOLDERS
 }
-
-
 DISTILL_REPOSITORY = "rasbt/qwen3-from-scratch-distill-checkpoints"
 DISTILL_STEPS = {  # kind -> the steps that are published, after one, two and three epochs
     "deepseek_r1": (6682, 13364, 20046),
@@ -63,7 +60,7 @@ def download_file(
     """Download `url`, or else `backup_url`, as `path`. A file that is already there stays.
 
     The file gets its name once it is complete and `finish` has accepted it. `finish` may rewrite
-    the file, and raises ValueError if it is not good.
+    the file, and raises ValueError if it is invalid.
     """
     path, failures = Path(path), []
     if path.exists():
@@ -102,8 +99,8 @@ def _fetch(url: str, path: Path) -> None:
         start = file.read(64)
     # Hotels and companies answer any request with a login page, status 200.
     if not start or is_web_page(start):
-        came = "a web page (of a login or proxy?)" if start else "nothing"
-        raise ValueError(f"{came} came instead of the file")
+        content = "a web page (of a login or proxy?)" if start else "nothing"
+        raise ValueError(f"{content} came instead of the file")
 
 
 def is_web_page(content: bytes) -> bool:
@@ -133,7 +130,7 @@ class HubUnreachable(UserError):
 
 
 @contextmanager
-def told_of_the_hub(what: str, advice: str) -> Iterator[None]:
+def hub_errors_as(what: str, advice: str) -> Iterator[None]:
     """Turns an error of huggingface_hub into one line."""
     try:
         yield
@@ -168,14 +165,14 @@ def download_from_hub(repository: str, filename: str, out_dir: str | Path = ".")
         "try again, set HF_ENDPOINT to a mirror such as https://hf-mirror.com, or get it in a "
         f"browser and put it at {path.resolve()}"
     )
-    with told_of_the_hub(f"{repository}/{filename}", advice):
+    with hub_errors_as(f"{repository}/{filename}", advice):
         if isinstance(cached, str):
-            return copy_whole(Path(cached), path)
+            return copy_atomically(Path(cached), path)
         hf_hub_download(repository, filename, local_dir=out_dir)
     return path
 
 
-def copy_whole(source: Path, path: Path) -> Path:
+def copy_atomically(source: Path, path: Path) -> Path:
     with replacing(path) as temporary:
         shutil.copyfile(source, temporary)
     return path
@@ -200,8 +197,8 @@ def published_checkpoint(
         raise unknown_name("grpo_type", grpo_type, GRPO_FOLDERS)
     steps = GRPO_CHECKPOINTS[grpo_type]
     if not str(step).isdigit() or int(step) not in steps:
-        known = ", ".join(map(str, steps))
-        raise UserError(f"{grpo_type} has no checkpoint of step {step}; published are {known}")
+        published = ", ".join(map(str, steps))
+        raise UserError(f"{grpo_type} has no checkpoint of step {step}; published are {published}")
     name = f"qwen3-0.6B-rlvr-grpo-step{int(step):05d}.pth"
     return download_from_hub(GRPO_REPOSITORY, f"{GRPO_FOLDERS[grpo_type]}/{name}", out_dir)
 
@@ -214,17 +211,18 @@ def download_qwen3_grpo_checkpoints(
     A copy, not a link: readers save their training under this name, so their code may overwrite it.
     """
     path = published_checkpoint(grpo_type, step, out_dir)
-    kinds = [Path(out_dir) / folder / path.name for folder in GRPO_FOLDERS.values()]
-    return _with_copy(path, Path(out_dir) / path.name, kinds)
+    published = [Path(out_dir) / folder / path.name for folder in GRPO_FOLDERS.values()]
+    return _with_copy(path, Path(out_dir) / path.name, published)
 
 
-def _with_copy(path: Path, books: Path, kinds: Sequence[Path]) -> Path:
-    """`path`, after a copy to `books`; `kinds` are published files of that name, `path` too."""
-    same = [other for other in kinds if _same(books, other)]
-    if path not in same and (same or not books.exists()):  # a copy of another kind is replaced
-        copy_whole(path, books)
+def _with_copy(path: Path, copy: Path, published: Sequence[Path]) -> Path:
+    """`path`, after it is copied to `copy`. `published`: all files published under that name,
+    `path` among them."""
+    same = [other for other in published if _same_content(copy, other)]
+    if path not in same and (same or not copy.exists()):  # a copy of another kind is replaced
+        copy_atomically(path, copy)
     elif path not in same:  # perhaps what the reader has trained
-        log.warning("%s is another file and is kept; the published checkpoint is %s", books, path)
+        log.warning("%s is another file and is kept; the published checkpoint is %s", copy, path)
     return path
 
 
@@ -235,16 +233,16 @@ def download_qwen3_distill_checkpoints(
     book): in the folder of its kind, and a copy in `out_dir` itself."""
     steps = DISTILL_STEPS.get(distill_type, ())
     if not str(step).isdigit() or int(step) not in steps:
-        known = "; ".join(f"{kind} {numbers}" for kind, numbers in DISTILL_STEPS.items())
-        raise ValueError(f"there is no {distill_type} of step {step}; published are {known}")
+        published = "; ".join(f"{kind} {numbers}" for kind, numbers in DISTILL_STEPS.items())
+        raise ValueError(f"there is no {distill_type} of step {step}; published are {published}")
     name = f"qwen3-0.6B-distill-step{int(step):05d}-epoch{steps.index(int(step)) + 1}.pth"
     filename = f"ch08_distill_{distill_type}/checkpoints/{name}"
     path = download_from_hub(DISTILL_REPOSITORY, filename, out_dir)
     return _with_copy(path, Path(out_dir) / name, [path])
 
 
-def _same(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and filecmp.cmp(one, other, shallow=False)
+def _same_content(a: Path, b: Path) -> bool:
+    return a.exists() and b.exists() and filecmp.cmp(a, b, shallow=False)
 
 
 # --- files of the book, data sets ---
@@ -252,18 +250,18 @@ def _same(one: Path, other: Path) -> bool:
 
 def download_from_github(rel_path: str, out: str | Path | None = None) -> Path:
     """A file of the book's repository, by its path there; `out` defaults to its name, here."""
-    return download_file(books_url(rel_path), out or Path(rel_path).name)
+    return download_file(book_url(rel_path), out or Path(rel_path).name)
 
 
-def get_in_time(get: Callable, url: str) -> Any:
-    """What `get`, the chapters' requests.get, answers within a time limit. A reader's stand-in for
-    it may take nothing but the address."""
-    takes = inspect.signature(get).parameters
-    limited = "timeout" in takes or any(one.kind is one.VAR_KEYWORD for one in takes.values())
-    return get(url, timeout=TIMEOUT) if limited else get(url)
+def get_with_timeout(get: Callable, url: str) -> Any:
+    """The response of `get`, the chapters' requests.get, within a time limit. A reader's stand-in
+    for it may take nothing but the address."""
+    parameters = inspect.signature(get).parameters
+    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return get(url, timeout=TIMEOUT) if "timeout" in parameters or any_keyword else get(url)
 
 
-def books_url(rel_path: str) -> str:
+def book_url(rel_path: str) -> str:
     return f"{GITHUB_RAW}/rasbt/reasoning-from-scratch/refs/heads/main/{rel_path}"
 
 

@@ -35,7 +35,7 @@ from reasoning_from_scratch.files.disk import (
     disk_errors_as,
     sync_folder,
     user_cache,
-    write_whole,
+    write_atomically,
 )
 from reasoning_from_scratch.files.tensor_files import (
     FAMILIES,
@@ -47,7 +47,7 @@ from reasoning_from_scratch.files.tensor_files import (
 log = logging.getLogger("reasoning_from_scratch")
 
 # llama.cpp's name -> Hugging Face's; {} is the number of the layer.
-TENSORS = {
+HF_TENSOR_NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
@@ -66,16 +66,16 @@ TENSORS = {
     "blk.{}.attn_norm.weight": "model.layers.{}.input_layernorm.weight",
     "blk.{}.ffn_norm.weight": "model.layers.{}.post_attention_layernorm.weight",
 }
-ANGLES = "rope_freqs.weight"  # Llama 3: how much slower each pair of features turns
+ROPE_FACTORS = "rope_freqs.weight"  # Llama 3: how much slower each pair of features turns
 
-# How text is split before bytes are merged, by llama.cpp's name for it; None: as in GPT-2.
-WORDS = r"'s|'t|'re|'ve|'m|'ll|'d"
+# How text is split before bytes are merged, by llama.cpp's name; None: as in GPT-2.
+CONTRACTIONS = r"'s|'t|'re|'ve|'m|'ll|'d"
 QWEN_2 = (
-    rf"(?i:{WORDS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+    rf"(?i:{CONTRACTIONS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 LLAMA_3 = QWEN_2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
-CUTS = {
+PRE_TOKENIZERS = {
     "gpt-2": None,
     "smollm": None,
     "qwen2": QWEN_2,
@@ -84,17 +84,16 @@ CUTS = {
     "llama-v3": LLAMA_3,
 }
 NEEDS_GGUF = "the extra `gguf` is needed: uv run --extra gguf rfs ..., or pip install gguf"
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # kinds of tokens
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # token types in GGUF
 # A file of Qwen's names only <|im_end|>, which ends a turn. Its generation_config.json on the hub
 # also lists <|endoftext|>, which ends a document and so an answer without the chat template.
 # llama.cpp stops there, too, in any model.
-ENDS_A_DOCUMENT = "<|endoftext|>"
-CONVERSION = 2  # counts up when the folder below would be written differently
+END_OF_DOCUMENT = "<|endoftext|>"
+CONVERSION = 2  # raised when the folder below would be written differently
 
 
-def converted_gguf(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
-    """The folder of this file's model in that number format; made now if it was never made
-    before."""
+def converted_gguf_folder(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
+    """The folder of this file's model in that number format; converted now if it is not there."""
     crc = 0
     with open(path, "rb") as file:
         while block := file.read(2**22):
@@ -106,11 +105,11 @@ def converted_gguf(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
         log.info("converting %s, once, to %s", path.name, folder)
         convert_gguf(path, folder, dtype)
 
-    return made_once(folder, make)
+    return make_once(folder, make)
 
 
-def made_once(folder: Path, make: Callable[[], None]) -> Path:
-    """A folder of the user's cache. If it was never made before, one process makes it now."""
+def make_once(folder: Path, make: Callable[[], None]) -> Path:
+    """A folder of the user's cache. If it is not there, one process makes it now."""
     if folder.exists():
         return folder
     advice = "make room, or set XDG_CACHE_HOME to another folder"
@@ -123,8 +122,8 @@ def made_once(folder: Path, make: Callable[[], None]) -> Path:
 
 
 def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write the folder, whole or not at all. Callers hold its lock, so what is half written there
-    is of a process that was killed."""
+    """Write the complete folder or none. Callers hold its lock, so a partial folder is left from a
+    process that was killed."""
     reader = read_gguf(path)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -144,7 +143,7 @@ def read_gguf(path: Path):
         raise UserError(f"to read {path.name} {NEEDS_GGUF}") from None
     try:
         return GGUFReader(path)
-    except Exception as error:  # numpy and struct raise anything for bytes that mean nothing
+    except Exception as error:  # numpy and struct raise any exception for invalid bytes
         raise UserError(f"{path} is damaged, cut off or not a GGUF file") from error
 
 
@@ -153,43 +152,44 @@ class Fields:
 
     def __init__(self, reader, path: Path) -> None:
         self.reader, self.path = reader, path
-        self.kind = str(self.get("general.architecture"))
+        self.architecture = str(self.get("general.architecture"))
 
     def get(self, name: str, default: Any = None) -> Any:
         field = self.reader.get_field(name)
         return default if field is None else field.contents()
 
-    def of_model(self, name: str, default: Any = None) -> Any:
+    def model_value(self, name: str, default: Any = None) -> Any:
         """A value of the architecture, such as llama.block_count; required if it has no default."""
-        value = self.get(f"{self.kind}.{name}", default)
+        value = self.get(f"{self.architecture}.{name}", default)
         if value is None:
-            raise UserError(f"{self.path} has no {self.kind}.{name}; it is not a complete model")
+            key = f"{self.architecture}.{name}"
+            raise UserError(f"{self.path} has no {key}; it is not a complete model")
         return value
 
 
 def write_folder(reader, path: Path, folder: Path, dtype: torch.dtype) -> None:
     fields = Fields(reader, path)
-    state, angles = gguf_state(fields, dtype)
-    cfg = gguf_config(fields, state, angles)
+    state, rope_factors = gguf_state(fields, dtype)
+    cfg = gguf_config(fields, state, rope_factors)
     tokenizer, settings = gguf_tokenizer(fields)
-    ends = ends_of_texts(fields, tokenizer)
+    ends = end_token_ids(fields, tokenizer)
     eos = ends if len(ends) > 1 else ends[0]
     pad = fields.get("tokenizer.ggml.padding_token_id", ends[0])
     generation = {"eos_token_id": eos, "pad_token_id": pad}
     if settings["bos_token"] is not None:
         generation["bos_token_id"] = fields.get("tokenizer.ggml.bos_token_id")
-    write_whole(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+    write_atomically(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     save_state(state, folder / WEIGHTS)
     for name, content in (
         ("tokenizer_config.json", settings),
         ("generation_config.json", generation),
         ("config.json", config_to_hf(cfg, eos, pad)),
     ):
-        write_whole(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def ends_of_texts(fields: Fields, tokenizer: Tokenizer) -> list[int]:
-    """The tokens after which a model has nothing more to say, the end of a turn first."""
+def end_token_ids(fields: Fields, tokenizer: Tokenizer) -> list[int]:
+    """The ids of the tokens that end an answer, the end of a turn first."""
     named = [fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     ends = [end for end in named if end is not None]
     if not ends:
@@ -197,7 +197,7 @@ def ends_of_texts(fields: Fields, tokenizer: Tokenizer) -> list[int]:
     ends += [
         number
         for number, token in tokenizer.get_added_tokens_decoder().items()
-        if token.content == ENDS_A_DOCUMENT and token.special  # a control token of the file
+        if token.content == END_OF_DOCUMENT and token.special  # a control token of the file
     ]
     return list(dict.fromkeys(ends))
 
@@ -206,34 +206,35 @@ def ends_of_texts(fields: Fields, tokenizer: Tokenizer) -> list[int]:
 
 
 def gguf_state(fields: Fields, dtype: torch.dtype) -> tuple[dict[str, Tensor], np.ndarray | None]:
-    """The tensors by Hugging Face's names, and Llama 3's angles if there are any."""
-    if fields.kind not in FAMILIES:
+    """The tensors by Hugging Face's names, and Llama 3's rope factors if there are any."""
+    if fields.architecture not in FAMILIES:
         raise UserError(
-            f"{fields.path} is a model of architecture {fields.kind}; expected qwen3, qwen2 "
-            "(Qwen2.5) or llama (Llama 3, SmolLM2)"
+            f"{fields.path} is a model of architecture {fields.architecture}; expected qwen3, "
+            "qwen2 (Qwen2.5) or llama (Llama 3, SmolLM2)"
         )
-    if fields.of_model("expert_count", 0):
+    if fields.model_value("expert_count", 0):
         raise UserError(f"{fields.path} is a mixture of experts, but ours is a dense model")
-    heads = fields.of_model("attention.head_count")
-    groups = fields.of_model("attention.head_count_kv", heads)
-    state, angles = {}, None
+    heads = fields.model_value("attention.head_count")
+    groups = fields.model_value("attention.head_count_kv", heads)
+    state, rope_factors = {}, None
     for tensor in fields.reader.tensors:
-        numbers = plain_numbers(tensor, fields.path)
-        if tensor.name == ANGLES:
-            angles = numbers
+        numbers = dequantized(tensor, fields.path)
+        if tensor.name == ROPE_FACTORS:
+            rope_factors = numbers
             continue
         _, layer, rest = (*tensor.name.split(".", 2), "", "")[:3]
         general = f"blk.{{}}.{rest}" if layer.isdigit() else tensor.name
-        if general not in TENSORS:
+        if general not in HF_TENSOR_NAMES:
             raise UserError(f"{fields.path} has a tensor {tensor.name}, which our model lacks")
-        if fields.kind == "llama" and general in ("blk.{}.attn_q.weight", "blk.{}.attn_k.weight"):
-            numbers = halves_apart(numbers, heads if "_q." in general else groups)
-        name = TENSORS[general].replace("{}", layer)
+        rotates = general in ("blk.{}.attn_q.weight", "blk.{}.attn_k.weight")
+        if rotates and fields.architecture == "llama":
+            numbers = in_hf_row_order(numbers, heads if "_q." in general else groups)
+        name = HF_TENSOR_NAMES[general].replace("{}", layer)
         state[name] = torch.from_numpy(numbers).to(dtype)
-    return state, angles
+    return state, rope_factors
 
 
-def plain_numbers(tensor, path: Path) -> np.ndarray:
+def dequantized(tensor, path: Path) -> np.ndarray:
     from gguf.quants import dequantize
 
     try:
@@ -244,56 +245,61 @@ def plain_numbers(tensor, path: Path) -> np.ndarray:
     return np.array(numbers, dtype=np.float32)
 
 
-def halves_apart(weight: np.ndarray, heads: int) -> np.ndarray:
-    """A head's rows in Hugging Face's order: rotary angles turn feature i with i + half. For the
-    llama architecture llama.cpp turns 2i with 2i + 1, so its rows come in pairs."""
+def in_hf_row_order(weight: np.ndarray, heads: int) -> np.ndarray:
+    """A head's rows in Hugging Face's order: RoPE rotates feature i with i + half. For the llama
+    architecture, llama.cpp rotates 2i with 2i + 1, so its rows come in pairs."""
     pairs = weight.reshape(heads, len(weight) // heads // 2, 2, -1)
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(weight.shape)
 
 
-def gguf_config(fields: Fields, state: Mapping[str, Tensor], angles: np.ndarray | None) -> dict:
-    """Our configuration."""
-    emb_dim, heads = fields.of_model("embedding_length"), fields.of_model("attention.head_count")
-    head_dim = fields.of_model("attention.key_length", emb_dim // heads)
-    turned = fields.of_model("rope.dimension_count", head_dim)
-    scaling = fields.of_model("rope.scaling.type", "none")
-    if turned != head_dim or scaling != "none":
+def gguf_config(
+    fields: Fields, state: Mapping[str, Tensor], rope_factors: np.ndarray | None
+) -> dict:
+    """Our model's configuration."""
+    emb_dim = fields.model_value("embedding_length")
+    heads = fields.model_value("attention.head_count")
+    head_dim = fields.model_value("attention.key_length", emb_dim // heads)
+    rotated = fields.model_value("rope.dimension_count", head_dim)
+    scaling = fields.model_value("rope.scaling.type", "none")
+    if rotated != head_dim or scaling != "none":
         raise UserError(
-            f"{fields.path}: its rotary angles ({turned} of {head_dim} features, scaling "
+            f"{fields.path}: its rotary angles ({rotated} of {head_dim} features, scaling "
             f"{scaling}) are not among those that our model computes"
         )
     if "model.embed_tokens.weight" not in state:
         raise UserError(
             f"{fields.path} has no tensor token_embd.weight; it is not a complete model"
         )
-    family = FAMILIES[fields.kind]
-    eps = fields.of_model("attention.layer_norm_rms_epsilon")
+    family = FAMILIES[fields.architecture]
+    eps = fields.model_value("attention.layer_norm_rms_epsilon")
     cfg = {
         "vocab_size": len(state["model.embed_tokens.weight"]),
-        "context_length": fields.of_model("context_length"),
+        "context_length": fields.model_value("context_length"),
         "emb_dim": emb_dim,
         "n_heads": heads,
-        "n_layers": fields.of_model("block_count"),
-        "hidden_dim": fields.of_model("feed_forward_length"),
-        "n_kv_groups": fields.of_model("attention.head_count_kv", heads),
+        "n_layers": fields.model_value("block_count"),
+        "hidden_dim": fields.model_value("feed_forward_length"),
+        "n_kv_groups": fields.model_value("attention.head_count_kv", heads),
         "head_dim": head_dim,
         "qk_norm": family.qk_norm,
         "qkv_bias": family.qkv_bias,
         "norm_eps": float(f"{eps:.6g}"),  # 1e-05 in float32 is 9.99999975e-06
-        "rope_base": float(fields.of_model("rope.freq_base", 10_000.0)),
+        "rope_base": float(fields.model_value("rope.freq_base", 10_000.0)),
         "dtype": state["model.embed_tokens.weight"].dtype,
         "tie_embeddings": "lm_head.weight" not in state,
     }
-    return cfg if angles is None else cfg | {"rope_scaling": llama_3_scaling(cfg, angles, fields)}
+    if rope_factors is not None:
+        cfg["rope_scaling"] = llama_3_scaling(cfg, rope_factors, fields)
+    return cfg
 
 
-def llama_3_scaling(cfg: Mapping, angles: np.ndarray, fields: Fields) -> dict:
+def llama_3_scaling(cfg: Mapping, rope_factors: np.ndarray, fields: Fields) -> dict:
     """GGUF has only the result of Llama 3's rule, a number per pair of features. All Llama 3
     models have the same limits, so the rule can be recovered, and checked against the numbers."""
     from reasoning_from_scratch.qwen3 import stretch_context
 
     scaling = {
-        "factor": round(float(angles.max()), 3),
+        "factor": round(float(rope_factors.max()), 3),
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
@@ -301,9 +307,9 @@ def llama_3_scaling(cfg: Mapping, angles: np.ndarray, fields: Fields) -> dict:
     exponents = torch.arange(0, cfg["head_dim"], 2).float() / cfg["head_dim"]
     slowness = cfg["rope_base"] ** exponents
     expected = stretch_context(slowness, **scaling) / slowness
-    found = torch.from_numpy(angles)
-    if found.shape != expected.shape or not torch.allclose(found, expected, rtol=1e-3):
-        raise UserError(f"{fields.path}: its {ANGLES} are not those of a Llama 3 model")
+    factors = torch.from_numpy(rope_factors)
+    if factors.shape != expected.shape or not torch.allclose(factors, expected, rtol=1e-3):
+        raise UserError(f"{fields.path}: its {ROPE_FACTORS} are not those of a Llama 3 model")
     return scaling
 
 
@@ -312,26 +318,27 @@ def llama_3_scaling(cfg: Mapping, angles: np.ndarray, fields: Fields) -> dict:
 
 def gguf_tokenizer(fields: Fields) -> tuple[Tokenizer, dict]:
     """Byte-level BPE from its tokens and merges, and what tokenizer_config.json says."""
-    model, cut = (fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    model, pre_tokenizer = (fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
     tokens, kinds, merges = (
         fields.get(f"tokenizer.ggml.{name}", []) for name in ("tokens", "token_type", "merges")
     )
-    if model != "gpt2" or cut not in CUTS or not merges or len(kinds) != len(tokens):
+    is_known = model == "gpt2" and pre_tokenizer in PRE_TOKENIZERS
+    if not is_known or not merges or len(kinds) != len(tokens):
         raise UserError(
-            f"{fields.path}: its tokenizer ({model}, {cut}) is not byte-level BPE of a kind known "
-            f"here ({', '.join(CUTS)}); use the model's Hugging Face folder"
+            f"{fields.path}: its tokenizer ({model}, {pre_tokenizer}) is not byte-level BPE of a "
+            f"kind known here ({', '.join(PRE_TOKENIZERS)}); use the model's Hugging Face folder"
         )
     vocabulary = {token: i for i, token in enumerate(tokens) if kinds[i] != UNUSED}
     pairs = [tuple(merge.split(" ", 1)) for merge in merges]
-    llama_3 = CUTS[cut] == LLAMA_3
+    llama_3 = PRE_TOKENIZERS[pre_tokenizer] == LLAMA_3
     try:
         bpe = models.BPE(vocabulary, pairs, ignore_merges=llama_3)
     except Exception as error:  # the library raises bare Exception, for a merge of unknown tokens
         raise UserError(f"{fields.path}: its tokenizer is damaged: {error}") from None
     tokenizer = Tokenizer(bpe)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces_of(cut))
-    if cut == "qwen2":
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pre_tokenizer_steps(pre_tokenizer))
+    if pre_tokenizer == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
     for token, kind in zip(tokens, kinds, strict=True):
         if kind in (CONTROL, USER_DEFINED):
@@ -340,7 +347,7 @@ def gguf_tokenizer(fields: Fields) -> tuple[Tokenizer, dict]:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        "model_max_length": fields.of_model("context_length"),
+        "model_max_length": fields.model_value("context_length"),
     }
     for name, short in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")):
         number = fields.get(f"tokenizer.ggml.{short}_token_id")
@@ -356,11 +363,11 @@ def gguf_tokenizer(fields: Fields) -> tuple[Tokenizer, dict]:
     return tokenizer, settings
 
 
-def pieces_of(cut: str) -> list:
-    if pattern := CUTS[cut]:
+def pre_tokenizer_steps(pre_tokenizer: str) -> list:
+    if pattern := PRE_TOKENIZERS[pre_tokenizer]:
         return [
             pre_tokenizers.Split(Regex(pattern), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
-    digits = [pre_tokenizers.Digits(individual_digits=True)] if cut == "smollm" else []
+    digits = [pre_tokenizers.Digits(individual_digits=True)] if pre_tokenizer == "smollm" else []
     return [*digits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]

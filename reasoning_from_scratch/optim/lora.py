@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.adapters import ADAPTER_WEIGHTS, PREFIX, plus_product
+from reasoning_from_scratch.files.adapters import ADAPTER_WEIGHTS, PREFIX, merged_weight
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG
 from reasoning_from_scratch.files.tensor_files import save_state, to_hf_names
@@ -44,7 +44,7 @@ class LoRALinear(nn.Module):
 
     def merged_weight(self) -> Tensor:
         """W + (alpha / rank) B A, added up in float32."""
-        return plus_product(self.weight, self.lora_A, self.lora_B, self.alpha / self.rank)
+        return merged_weight(self.weight, self.lora_A, self.lora_B, self.alpha / self.rank)
 
 
 def add_lora(

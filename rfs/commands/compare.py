@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from tqdm.auto import tqdm
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.text import align_table, counted, percent, percent_error, points
 from rfs.commands.compare_options import CompareOptions
 from rfs.commands.plot import step_of
@@ -157,7 +157,7 @@ def refuse_shared_folders(trials: Sequence[Trial]) -> None:
 def refuse_other_weights(options: CompareOptions) -> None:
     """Refuse a run whose first weights are not those in the model's folder now: each run has
     recorded their checksum. Names of published models always mean the same weights."""
-    if is_name(options.model):
+    if is_model_name(options.model):
         return
     checksums = {}  # of the weights as they are now, by dtype: loaded once for all runs
     for trial in all_trials(options):

@@ -12,7 +12,7 @@ from torch import Tensor
 from reasoning_from_scratch.config import fields_marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import AS_TRAINED
-from reasoning_from_scratch.files.model_names import folder_named
+from reasoning_from_scratch.files.model_names import trained_folder
 from reasoning_from_scratch.problems import (
     PLACEHOLDER,
     PROMPT_FILE,
@@ -129,7 +129,7 @@ def prompted_as_saved(
     options: EvaluateOptions, given: set[str], names: Sequence[str]
 ) -> EvaluateOptions:
     """The same for models that are no runs, if their folders say how they were prompted."""
-    asked = {name: saved for name in names if (saved := load_prompt_format(folder_named(name)))}
+    asked = {name: saved for name in names if (saved := load_prompt_format(trained_folder(name)))}
     usual = PromptFormat(render_prompt(PLACEHOLDER))
     if all(replace(saved, chat_template=False) == usual for saved in asked.values()):
         return options
@@ -141,7 +141,7 @@ def prompted_as_saved(
             "evaluate one at a time"
         )
     (saved,) = set(asked.values())
-    as_saved = {"prompt": str(folder_named(names[0]) / PROMPT_FILE), "stop": saved.stop}
+    as_saved = {"prompt": str(trained_folder(names[0]) / PROMPT_FILE), "stop": saved.stop}
     filled_in: dict[str, Any] = {n: v for n, v in as_saved.items() if n not in given and v}
     if filled_in:
         words = " ".join(option_text(name, value) for name, value in filled_in.items())

@@ -8,9 +8,9 @@ from huggingface_hub import HfApi
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import disk_errors_as, replacing
-from reasoning_from_scratch.files.hub_models import is_whole
+from reasoning_from_scratch.files.hub_models import is_complete
 from reasoning_from_scratch.files.model_names import HUB_NAME
-from reasoning_from_scratch.files.weights import HANDED_ON, model_folder, save_hf_folder
+from reasoning_from_scratch.files.weights import COPIED_FILES, model_folder, save_hf_folder
 from reasoning_from_scratch.text import expand_home, visible
 from rfs.commands.positional_options import ExportOptions, PushOptions
 from rfs.files.models import load_model_and_tokenizer
@@ -28,7 +28,7 @@ def export(options: ExportOptions) -> None:
         # Everything is written into a temporary subfolder and moved up last. If the disk fills up,
         # only the subfolder is deleted, so `folder` is empty and the next export may use it.
         with TemporaryDirectory(prefix=".export-", dir=folder) as temporary:
-            if is_whole(source):
+            if is_complete(source):
                 copy_model(source, Path(temporary))
             else:  # weights alone
                 save_hf_folder(*load_model_and_tokenizer(options.model), temporary)
@@ -46,7 +46,7 @@ def copy_model(source: Path, folder: Path) -> None:
 
 def is_model_file(name: str) -> bool:
     is_weights = name.startswith("model") and name.endswith((".safetensors", ".index.json"))
-    return is_weights or name in ("config.json", CARD_FILE, *HANDED_ON)
+    return is_weights or name in ("config.json", CARD_FILE, *COPIED_FILES)
 
 
 def push(options: PushOptions) -> None:
@@ -54,7 +54,7 @@ def push(options: PushOptions) -> None:
     if not HUB_NAME.fullmatch(options.repository):
         raise UserError(f"{options.repository} is not OWNER/NAME; OWNER is your name on the hub")
     source = model_folder(which_weights(options.model))
-    if not is_whole(source):
+    if not is_complete(source):
         raise UserError(
             f"{source} is not a model's folder: first run rfs export {options.model} --out FOLDER"
         )

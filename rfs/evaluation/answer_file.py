@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
+from reasoning_from_scratch.files.disk import disk_errors_as, write_atomically
 from reasoning_from_scratch.scores import Answers
 from reasoning_from_scratch.text import json_lines, read_json_object
 
@@ -47,7 +47,7 @@ class AnswerFile(Answers):
         if is_new or self.read_card()["settings"] != self.settings:  # new, or to be extended
             # The card goes first: lines without one are not ours, and are never overwritten.
             self.write_card({"settings": self.settings, "result": None})
-        write_whole(self.path, json_lines(self.rows()))
+        write_atomically(self.path, json_lines(self.rows()))
 
     def check_settings(self) -> None:
         """Refuses to mix answers that were made in different ways."""
@@ -84,7 +84,7 @@ class AnswerFile(Answers):
     def finish(self, card: dict[str, Any]) -> None:
         """Puts the lines into their final order and completes the card."""
         with self.disk_errors():
-            write_whole(self.path, json_lines(self.rows()))
+            write_atomically(self.path, json_lines(self.rows()))
             self.write_card({"settings": self.settings} | card)
 
     def disk_errors(self) -> AbstractContextManager[None]:
@@ -98,7 +98,7 @@ class AnswerFile(Answers):
 
     def write_card(self, card: dict[str, Any]) -> None:
         """Replaces the card."""
-        write_whole(self.card_path, json.dumps(card, indent=2) + "\n")
+        write_atomically(self.card_path, json.dumps(card, indent=2) + "\n")
 
 
 def card_path(path: Path) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import mean, median
 
-from answer_grader import parses
+from answer_grader import has_readable_answer
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
@@ -118,7 +118,7 @@ def preflight_rows(group: Group) -> list[dict]:
     def parsed(rollout: Rollout) -> bool:
         """Whether the grader can read it; a verifier or an environment may read anything."""
         has_other_judge = rollout.outcome is not None or "reward_failed" in rollout.rewards
-        return not rollout.failure if has_other_judge else parses(rollout.text)
+        return not rollout.failure if has_other_judge else has_readable_answer(rollout.text)
 
     return [
         {

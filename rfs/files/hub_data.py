@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import user_cache, write_whole
+from reasoning_from_scratch.files.disk import user_cache, write_atomically
 
 BRANCH = "refs/convert/parquet"
 PARTIAL = "partial-"  # of a large set the hub converts the first 5 GB
@@ -73,7 +73,7 @@ def hub_data_set(repository: str) -> HubDataSet:
         return HubDataSet(**json.loads(index_file.read_text(encoding="utf-8")))
     data_set = _list_files(repository)
     index_file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(index_file, json.dumps(asdict(data_set), indent=2))
+    write_atomically(index_file, json.dumps(asdict(data_set), indent=2))
     return data_set
 
 
@@ -105,7 +105,7 @@ def _list_files(repository: str) -> HubDataSet:
 
 
 def _hub_errors(repository: str, more_advice: str = ""):
-    from reasoning_from_scratch.files.downloads import told_of_the_hub  # late: it takes a second
+    from reasoning_from_scratch.files.downloads import hub_errors_as  # late: it takes a second
 
     advice = f"try again, or set HF_ENDPOINT to a mirror such as https://hf-mirror.com{more_advice}"
-    return told_of_the_hub(f"data set {repository}", advice)
+    return hub_errors_as(f"data set {repository}", advice)

@@ -18,9 +18,9 @@ def check_model_name(name: str | Path) -> None:
     without the model that it adds to; and a folder without a model."""
     if run_and_save(name)[0] is not None:
         return
-    model_names.check_model_name(name, (*model_names.KNOWN, "a run", "RUN@SAVE"))
+    model_names.check_model_name(name, (*model_names.ACCEPTED_MODELS, "a run", "RUN@SAVE"))
     folder = expand_home(name)
-    is_known = model_names.is_name(name) or model_names.base_of(name)
+    is_known = model_names.is_model_name(name) or model_names.base_model_of(name)
     if not is_known and folder.is_dir() and not holds_model(folder):
         raise UserError(
             f"{name} is not the folder of a model: it has no config.json that names a model_type"

@@ -78,7 +78,7 @@ def render(template: str, script: str, **values) -> str:
 def write_unsynced(path: Path, text: str) -> None:
     """Write beside, then rename: a reader never sees half a file.
 
-    Unlike disk.write_whole it does not wait for the disk. Waiting would cost more than everything
+    Unlike disk.write_atomically it does not wait for the disk. Waiting would cost more than all
     else in a report, and what a power cut destroys is written again when its step is repeated.
     """
     # The run and `rfs report` may write the same page at the same time.

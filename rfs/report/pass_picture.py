@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator, NullLocator
 
-from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
+from reasoning_from_scratch.files.disk import disk_errors_as, write_atomically
 from rfs.evaluation.pass_curves import Curve, shown_ks
 from rfs.report.curves import DASHES, percent_axis
 from rfs.report.palette import COLORS, RULE, TEXT
@@ -23,7 +23,7 @@ def save_pass_curves(panels: dict[str, dict[str, Curve]], path: Path) -> None:
     save_picture(draw_pass_curves(panels), path)
     file = path.with_suffix(".csv")
     with disk_errors_as(f"cannot write {file}", "choose another place"):
-        write_whole(file, curve_csv(panels))
+        write_atomically(file, curve_csv(panels))
 
 
 def curve_csv(panels: dict[str, dict[str, Curve]]) -> str:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import sync_folder, write_whole
+from reasoning_from_scratch.files.disk import sync_folder, write_atomically
 from reasoning_from_scratch.files.tensor_files import save_state
 from reasoning_from_scratch.text import json_line, read_lines
 from rfs.files.saved_models import (
@@ -80,7 +80,7 @@ class Checkpoints:
                 save_weights(weights)
             if optimizer is not None and not earlier.state_path:
                 save_state(optimizer, states / OPTIMIZER_FILE)
-                write_whole(states / STATE_FILE, json_line(state | {"line": extras}))
+                write_atomically(states / STATE_FILE, json_line(state | {"line": extras}))
                 save = replace(save, state_path=str(states))
             for folder in (weights, states, self.folder, self.states_folder, self.run):
                 sync_folder(folder)
@@ -97,7 +97,7 @@ class Checkpoints:
 
     def write_index(self, saves: list[Save]) -> None:
         saves = sorted(saves, key=lambda save: save.batch)
-        write_whole(self.index, "".join(json_line(save.line()) + "\n" for save in saves))
+        write_atomically(self.index, "".join(json_line(save.line()) + "\n" for save in saves))
         self.saves = saves
 
     def failure_message(self, batch: int, error: OSError) -> str:

@@ -72,7 +72,7 @@ def prepare_problems(
 
 def load_sets(config: RunConfig) -> ProblemSets:
     """The problems to train on and, by name, the sets to evaluate on."""
-    problems, split_off = split_off_held_out(config)
+    problems, split_off = training_and_held_out(config)
     if config.eval_every and config.problems in config.eval_problems:
         source = source_of(config.problems)
         if source.is_too_small_to_split():
@@ -99,10 +99,10 @@ def solved_examples(config: RunConfig) -> str:
     """What --few-shot shows before each question; "" without it."""
     if not config.few_shot:
         return ""
-    return few_shot_prefix(split_off_held_out(config)[0][: config.few_shot])
+    return few_shot_prefix(training_and_held_out(config)[0][: config.few_shot])
 
 
-def split_off_held_out(config: RunConfig) -> ProblemSets:
+def training_and_held_out(config: RunConfig) -> ProblemSets:
     """The problems to train on and, if a tenth of their set is held out, that tenth by its name. It
     is held out even if this run never evaluates: another run may, or this one when it is resumed.
     """

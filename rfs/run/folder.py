@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from reasoning_from_scratch import DISTRIBUTION
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
+from reasoning_from_scratch.files.disk import disk_errors_as, write_atomically
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.text import (
     counted,
@@ -151,7 +151,7 @@ class RunFolder:
                 self.delete_run()
             self.delete_temporary_files()
             self.open_log()
-            write_whole(self.path / "code.diff", code_diff())
+            write_atomically(self.path / "code.diff", code_diff())
             notes = {"set_by": config.set_by, "start": start or {}, "versions": versions()}
             self.write_config(to_json(config) | notes)
             self.rewind(0, config.steps)
@@ -193,7 +193,7 @@ class RunFolder:
     # -- the configuration
 
     def write_config(self, values: dict) -> None:
-        write_whole(self.path / "config.json", json.dumps(values, indent=2) + "\n")
+        write_atomically(self.path / "config.json", json.dumps(values, indent=2) + "\n")
 
     def read_config(self) -> RunConfig:
         """The configuration as last resumed: the first one with all later changes applied."""
@@ -289,7 +289,7 @@ class RunFolder:
         """Write a file, unless it has this text already."""
         path = self.path / name
         if not path.is_file() or path.read_bytes() != text.encode():
-            write_whole(path, text)
+            write_atomically(path, text)
 
     def delete_pages(self, step: int) -> None:
         """Delete the pages of `step` and later, which will be run again. An evaluation comes before

@@ -11,11 +11,11 @@ from reasoning_from_scratch.fast.memory import (
     GRADIENTS,
     OPTIMIZER,
     WEIGHTS,
+    activation_bytes_per_token,
     available_memory,
-    cache_bytes,
+    cache_bytes_per_token,
     device_bytes,
-    fixed_parts,
-    token_bytes,
+    fixed_bytes_by_part,
     weight_bytes,
 )
 from reasoning_from_scratch.policy import MICRO_BATCH_TOKENS
@@ -39,7 +39,7 @@ def check_memory(
     error, and policy.py takes smaller pieces from then on. A process that runs out of main memory
     is killed, so on a CPU a warning says beforehand what may not fit beside other programs.
     """
-    fixed = {name: size // ranks for name, size in fixed_parts(model, config).items()}
+    fixed = {name: size // ranks for name, size in fixed_bytes_by_part(model, config).items()}
     loaded = fixed[WEIGHTS]
     if reference is not None:
         fixed[REFERENCE] = weight_bytes(reference) // ranks
@@ -84,9 +84,9 @@ def phases_on_a_cpu(
     resident = {name: size for name, size in fixed.items() if name != GRADIENTS}
     answers = config.problems_per_step * config.rollouts
     rows = min(config.sample_rows, answers)
-    cache = rows * config.max_new_tokens * cache_bytes(model)  # the prompts come on top
+    cache = rows * config.max_new_tokens * cache_bytes_per_token(model)  # the prompts come on top
     tokens = min(config.micro_batch_tokens or MICRO_BATCH_TOKENS, answers * config.max_new_tokens)
-    pass_bytes = tokens * token_bytes(model, config.gradient_checkpointing)
+    pass_bytes = tokens * activation_bytes_per_token(model, config.gradient_checkpointing)
     sampling = {"the weights once more, in the order that sampling reads": weight_bytes(model)}
     if config.sampling_weights == "int8":  # a byte each, and a float for every 128
         numbers = sum(weight.numel() for weight in model.parameters())

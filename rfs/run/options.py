@@ -15,7 +15,7 @@ from typing import Any
 
 from reasoning_from_scratch.config import fields_marked
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.model_names import base_of, is_name
+from reasoning_from_scratch.files.model_names import base_model_of, is_model_name
 from reasoning_from_scratch.problem_sets import GUESS
 from reasoning_from_scratch.problems import is_file_function, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
@@ -116,9 +116,9 @@ def derived_fields(saved: RunConfig) -> list[str]:
 
 def preset(model: str) -> dict[str, Any]:
     """The values that suit `model`, judged by its folder's configuration, or else by its name."""
-    model = base_of(model) or model
+    model = base_model_of(model) or model
     tiny = Path(model).name.startswith("tiny")
-    for path in () if is_name(model) else config_files(model):
+    for path in () if is_model_name(model) else config_files(model):
         size = read_json_object(path).get("vocab_size")
         if isinstance(size, int):  # of a run: each of its saves says the same
             tiny = size < TINY_VOCABULARY

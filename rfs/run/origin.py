@@ -16,7 +16,7 @@ import torch
 from reasoning_from_scratch.config import fields_marked
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.facts import FIXED
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.problems import PROMPTS, is_file_function, split_prompt_name
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.text import expand_home
@@ -45,7 +45,7 @@ class Start:
     def weights_may_vanish(self) -> bool:
         """Whether the weights are in a folder, which may be changed or deleted: a run copies those.
         A published model can always be downloaded again."""
-        return self.weights is not None or not is_name(self.model)
+        return self.weights is not None or not is_model_name(self.model)
 
 
 def find_start(config: RunConfig, folder: RunFolder) -> Start:
@@ -83,7 +83,7 @@ def find_start(config: RunConfig, folder: RunFolder) -> Start:
 
 def missing_source(start: Start) -> str | None:
     """The path of the weights that a run began with, if they no longer exist."""
-    paths = [path for path in (start.model, start.weights) if path and not is_name(path)]
+    paths = [path for path in (start.model, start.weights) if path and not is_model_name(path)]
     return next((path for path in paths if not Path(path).exists()), None)
 
 
@@ -107,7 +107,7 @@ def refuse_changes(config: RunConfig, folder: RunFolder) -> None:
 def refuse_overwriting_source(start: Start, folder: RunFolder) -> None:
     """Refuse weights that --overwrite would delete: if the new run fails early, they are lost."""
     sources = (start.model, start.weights, start.config.kl_reference)
-    for source in (source for source in sources if source and not is_name(source)):
+    for source in (source for source in sources if source and not is_model_name(source)):
         path = Path(source).resolve()
         if folder.used() and folder.path.resolve() in (path, *path.parents):
             raise UserError(
@@ -195,11 +195,11 @@ def with_whole_paths(config: RunConfig) -> RunConfig:
     """Makes the paths of models absolute, and replaces a run by one of its saves: the new run may
     be resumed from another folder, and its source may have saved more by then."""
     paths = {}
-    if not is_name(config.model):
+    if not is_model_name(config.model):
         paths["model"] = which_weights(config.model, log.info)
     if config.load_checkpoint_path:
         paths["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
-    if config.kl_reference and not is_name(config.kl_reference):
+    if config.kl_reference and not is_model_name(config.kl_reference):
         paths["kl_reference"] = which_weights(config.kl_reference, log.info)
     absolute: dict[str, Any] = {
         name: str(expand_home(path).resolve()) for name, path in paths.items()

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.disk import write_atomically
+from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.lora import lora_state, merge_lora, save_peft
 from reasoning_from_scratch.policy import LocalPolicy
@@ -78,7 +78,7 @@ class Saves:
             save_hf_folder(model, tokenizer, path)
             return
         first_weights = self.folder.checkpoints.first_weights()
-        is_published = is_name(self.config.model) and not self.config.load_checkpoint_path
+        is_published = is_model_name(self.config.model) and not self.config.load_checkpoint_path
         use_name = is_published or first_weights is None
         base = self.config.model if use_name else str(first_weights.absolute())
         adapter = save_peft(model, self.folder.path / "adapter", base)
@@ -96,4 +96,4 @@ class Saves:
         asked = prompt_format_of(tokenizer)
         prompt = asked.render(tokenizer, PLACEHOLDER) if asked else ""
         card = model_card(self.config, name, batch, episodes, scores, prompt)
-        write_whole(path / CARD_FILE, card)
+        write_atomically(path / CARD_FILE, card)

@@ -15,11 +15,11 @@ import torch
 from reasoning_from_scratch.config import Optim
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.compiled import CompiledPass
-from reasoning_from_scratch.fast.decoding import KeptRecordings, library_for_int8
+from reasoning_from_scratch.fast.decoding import RecordingCache, library_for_int8
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.memory import checkpoint_blocks, fitting_micro_batch
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import is_model_name
 from reasoning_from_scratch.files.weights import load_weights
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
@@ -283,7 +283,7 @@ def build_policies(
     optimizer_of = partial(optimizer_with_state, config=config, seed=config.seed)
     if config.sampling_weights == "int8":
         library_for_int8(model)  # refuses before anything is written
-    recordings = KeptRecordings(config.compile)
+    recordings = RecordingCache(config.compile)
     options: dict[str, Any] = {
         "config": config,
         "training_pass": CompiledPass(model) if config.compile else packed_logprobs,
@@ -475,7 +475,7 @@ def load_starting_model(start: Start, device: torch.device) -> tuple[Qwen3Model,
     dtype_name = start.record.get("dtype") if config.dtype == "auto" else config.dtype
     dtype = partial(dtype_by_name, dtype_name or "auto", device)
     # On another machine the run folder may not be there. The weights come from rank 0 anyway.
-    exists = is_name(start.model) or Path(start.model).exists()
+    exists = is_model_name(start.model) or Path(start.model).exists()
     model = start.model if exists else config.model
     # From the CPU each block moves to its GPU by itself, and only a slice of it stays there.
     load_device = torch.device("cpu") if config.shard == "fsdp" else device

@@ -24,7 +24,7 @@ from typing import TypeVar
 import torch
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import write_atomically
 from reasoning_from_scratch.problems import is_file_function, split_prompt_name
 from reasoning_from_scratch.text import read_json_object
 from rfs.config import PLACES, RunConfig, to_json
@@ -220,7 +220,9 @@ def note_files(config: RunConfig, folder: RunFolder) -> None:
     """Writes the hashes of the files that a run begins with, for `refuse_other_settings`."""
     with disk_errors_explained(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
-        write_whole(folder.path / HASHES_FILE, json.dumps(file_hashes(config), indent=2) + "\n")
+        write_atomically(
+            folder.path / HASHES_FILE, json.dumps(file_hashes(config), indent=2) + "\n"
+        )
 
 
 def last_third(rows: Sequence[dict]) -> Sequence[dict]:

@@ -17,7 +17,7 @@ from itertools import chain
 
 import torch
 
-from reasoning_from_scratch.fast.decoding import threads
+from reasoning_from_scratch.fast.decoding import torch_threads
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -247,4 +247,4 @@ def halved_threads(model: Qwen3Model, config: Scale) -> AbstractContextManager:
     each other down. Not at lag 0, where they take turns."""
     on_cpu = next(model.parameters()).device.type == "cpu"
     half = max(1, torch.get_num_threads() // 2)
-    return threads(half) if on_cpu and config.max_steps_off_policy else nullcontext()
+    return torch_threads(half) if on_cpu and config.max_steps_off_policy else nullcontext()

@@ -27,8 +27,13 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.fast.device import dtype_by_name, trusted_device
 from reasoning_from_scratch.fast.memory import fitting_micro_batch
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
-from reasoning_from_scratch.files.weights import base_of, load_weights, model_folder, save_hf_folder
+from reasoning_from_scratch.files.disk import disk_errors_as, write_atomically
+from reasoning_from_scratch.files.weights import (
+    base_model_of,
+    load_weights,
+    model_folder,
+    save_hf_folder,
+)
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_state, merge_lora
 from reasoning_from_scratch.policy import LocalPolicy
@@ -68,7 +73,7 @@ class Base:
     @property
     def tokenizer_folder(self) -> str:
         """Where transformers finds this model's tokenizer; empty if the model is a bare file."""
-        folder = model_folder(base_of(self.source) or which_weights(self.source)).absolute()
+        folder = model_folder(base_model_of(self.source) or which_weights(self.source)).absolute()
         return str(folder) if (folder / "tokenizer.json").is_file() else ""
 
     @property
@@ -420,8 +425,8 @@ class Models:
         text = json_line(to_json(config) | {"served": served.model_dump()}, indent=2)
         with disk_errors_as(f"cannot create {model_id} in {self.folder}", "make room there"):
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / "config.json", text + "\n")
-            write_whole(folder / "metrics.jsonl", "")
+            write_atomically(folder / "config.json", text + "\n")
+            write_atomically(folder / "metrics.jsonl", "")
         self.trained[model_id] = TrainedModel(model_id, base, lora, policy, folder, metadata)
         return self.trained[model_id]
 

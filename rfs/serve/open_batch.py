@@ -36,9 +36,9 @@ class OpenBatch(BurstBatch):
 
     def __init__(self, model, sampling: Sampling, engine: SamplingEngine) -> None:
         super().__init__(model, [], [], sampling, (), engine)
-        self.steps_per_look = 1  # each rollout has a partner
+        self.steps_per_burst = 1  # each rollout has a partner
         if self.device.type == "cpu":  # where an empty row costs as much as any other
-            self.closes_gaps_at = 1.0
+            self.compacts_at_share = 1.0
         self.max_rows = self.max_prompts = sampling.sample_rows
         # The engine chooses a decoder by the number of steps, which has no limit here.
         self.decoder = engine.make_decoder(model, self.max_rows, MANY_STEPS)

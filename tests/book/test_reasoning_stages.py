@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.model_names import base_of
+from reasoning_from_scratch.files.model_names import base_model_of
 from reasoning_from_scratch.files.tensor_files import load_state
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
@@ -229,7 +229,7 @@ def test_rows_are_json(run):
 
 def test_the_shipped_adapter_is_small_and_names_its_base():
     folder = ROOT / "ch08" / "adapter"
-    assert base_of(folder) == "smollm2"
+    assert base_model_of(folder) == "smollm2"
     assert sum(path.stat().st_size for path in folder.iterdir()) < 5_000_000
     tensors = load_state(folder / "adapter_model.safetensors")
     assert len(tensors) == 30 * 7 * 2  # two for each of the seven matrices of a block

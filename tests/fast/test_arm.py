@@ -19,18 +19,18 @@ from small_model import FAMILIES_IN_C, drawn, read_prompts, several_steps
 
 from reasoning_from_scratch.fast import decoding, narrow_attention
 from reasoning_from_scratch.fast.decode_library import (
-    FORMATS,
-    OTHERS,
+    FLAGS_BY_DTYPE,
+    OTHER_SOURCES,
     PORTABLE,
     SOURCE,
     TOLERANCE,
 )
 from reasoning_from_scratch.fast.decoding import (
-    WIDE,
+    WIDE_VOCABULARY,
     CompiledDecoder,
     Layer,
-    decoding_differences,
     load_library,
+    logit_differences,
 )
 from tests.fast import test_decoding, test_draw, test_narrow_attention
 
@@ -169,8 +169,8 @@ def programs(tmp_path_factory):
     folder, found = tmp_path_factory.mktemp("arm"), {}
     for name, (dtype, instructions, _) in PROCESSORS.items():
         found[name] = folder / name.replace(", ", "-")
-        command = [COMPILER, *PORTABLE, f"-march={instructions}", *FORMATS[dtype], "-Wall"]
-        included = [f"-include{file}" for file in (SOURCE, *OTHERS) if file.suffix == ".c"]
+        command = [COMPILER, *PORTABLE, f"-march={instructions}", *FLAGS_BY_DTYPE[dtype], "-Wall"]
+        included = [f"-include{file}" for file in (SOURCE, *OTHER_SOURCES) if file.suffix == ".c"]
         command += ["-Werror", "-static", *included, str(DRIVER)]
         subprocess.run([*command, "-o", str(found[name]), "-lm", "-lpthread"], check=True)
     return found
@@ -201,7 +201,7 @@ def test_a_mac_would_keep_the_library(name, emulated):
     """It is compared with torch before it is kept."""
     library = emulated(name)
     assert library.lanes() == 4
-    for form, difference in decoding_differences(library, PROCESSORS[name][0]).items():
+    for form, difference in logit_differences(library, PROCESSORS[name][0]).items():
         assert difference <= TOLERANCE[form]
 
 
@@ -266,7 +266,7 @@ def test_a_step_and_its_draw_bring_the_tokens_that_they_bring_here(name, int8, e
     """Rounding to bfloat16, or to 8 bits, moves the border between two tokens: nearly always."""
     dtype, library = PROCESSORS[name][0], emulated(name)
     exact = dtype == torch.float32 and not int8
-    model = test_decoding.model_that_fits(dtype, vocab_size=WIDE)
+    model = test_decoding.model_that_fits(dtype, vocab_size=WIDE_VOCABULARY)
     cache, tokens = read_prompts(model, 40)
     found = []
     for other in (load_library(dtype), library):
@@ -287,7 +287,7 @@ def drawn_by(library, logits):
 @needs_compiler
 def test_whole_answers_are_those_of_this_processor(emulated, monkeypatch):
     """Sampled in float32: prompts, steps, draws, and rows that are refilled."""
-    model = test_decoding.model_that_fits(vocab_size=WIDE, tie_embeddings=True)
+    model = test_decoding.model_that_fits(vocab_size=WIDE_VOCABULARY, tie_embeddings=True)
     ids, logprobs = drawn(model, 32)
     there(monkeypatch, emulated("float32, old"))
     other_ids, other_logprobs = drawn(model, 32)

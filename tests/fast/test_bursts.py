@@ -37,16 +37,16 @@ def noted():
     seen = SimpleNamespace(order=[], rows=[], widths=[])
 
     class Noted(BurstBatch):
-        def decode(self, unseen=0):
+        def decode_burst(self, unseen_steps=0):
             seen.order.append("draw")
-            burst = super().decode(unseen)
+            burst = super().decode_burst(unseen_steps)
             seen.rows.append(len(self.cache.lengths))
             seen.widths.append(self.cache.width)
             return burst
 
-        def record_all(self, burst):
+        def record_burst(self, burst):
             seen.order.append("look")
-            return super().record_all(burst)
+            return super().record_burst(burst)
 
     return replace(PLAIN_ENGINE, batch_class=lambda model: Noted), seen
 

@@ -15,7 +15,7 @@ from reasoning_from_scratch.fast.decoding import (
     CompiledDecoder,
     decoder_for,
     load_library,
-    unfit_for_decode_c,
+    reason_against_decode_c,
 )
 
 needs_compiler = pytest.mark.skipif(
@@ -52,7 +52,7 @@ def test_a_library_is_compiled_once_and_anew_if_it_is_damaged(cache, monkeypatch
 def falls_back_and_says(caplog, *words):
     """Torch samples, and one warning has these words."""
     model = small_model(64, emb_dim=64, head_dim=16, n_heads=4, hidden_dim=64)
-    assert unfit_for_decode_c(model) is None and not isinstance(
+    assert reason_against_decode_c(model) is None and not isinstance(
         decoder_for(model, 5, 60), CompiledDecoder
     )
     assert len(drawn(model, 40)[0]) == 12

@@ -24,7 +24,7 @@ from small_model import (
 
 from reasoning_from_scratch.fast.decode_library import (
     FLAGS,
-    FORMATS,
+    FLAGS_BY_DTYPE,
     compile_to,
     open_library,
 )
@@ -35,8 +35,8 @@ from reasoning_from_scratch.fast.decoding import (
     has_lora,
     int8_decoder_for,
     load_library,
-    threads,
-    unfit_for_decode_c,
+    reason_against_decode_c,
+    torch_threads,
 )
 from reasoning_from_scratch.fast.memory import checkpoint_blocks
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers
@@ -63,7 +63,7 @@ def flags(request):
 @cache
 def compiled_with(dtype, *flags):
     folder = Path(tempfile.mkdtemp())
-    compile_to(folder / "decode.so", ["cc", *flags, *FORMATS[dtype]])
+    compile_to(folder / "decode.so", ["cc", *flags, *FLAGS_BY_DTYPE[dtype]])
     library = open_library(folder / "decode.so")
     shutil.rmtree(folder)
     return library
@@ -83,7 +83,7 @@ def test_the_same_logits(family, rows, lora, flags):
     model = model_that_fits(**FAMILIES_IN_C[family])
     if lora:
         with_lora(model, size=0.05)
-    assert unfit_for_decode_c(model) is None
+    assert reason_against_decode_c(model) is None
     decoder = CompiledDecoder(model, compiled_with(torch.float32, *flags))
     cache, tokens = read_prompts(model, rows)
     found = several_steps(decoder, cache, tokens)
@@ -179,7 +179,7 @@ def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtyp
         alone = several_steps(decoder, cache.select_rows(rows), tokens[rows])
         assert torch.equal(alone, together[:, rows])
     for count in (1, 3, 8):
-        with threads(count):
+        with torch_threads(count):
             assert torch.equal(several_steps(decoder, cache, tokens), together)
 
 
@@ -389,11 +389,11 @@ def test_in_8_bits_frozen_weights_are_packed_once_until_others_want_them_as_they
 
 
 def test_only_what_it_computes_fits_decode_c():
-    assert unfit_for_decode_c(model_that_fits()) is None
-    assert unfit_for_decode_c(model_that_fits(tie_embeddings=True)) is None
+    assert reason_against_decode_c(model_that_fits()) is None
+    assert reason_against_decode_c(model_that_fits(tie_embeddings=True)) is None
     checkpointed = model_that_fits()
     checkpoint_blocks(checkpointed)
-    assert unfit_for_decode_c(checkpointed) is None
+    assert reason_against_decode_c(checkpointed) is None
     for other in (
         {"vocab_size": 97},
         {"emb_dim": 72},
@@ -401,10 +401,10 @@ def test_only_what_it_computes_fits_decode_c():
         {"head_dim": 8},
         {"dtype": torch.float64},
     ):
-        assert unfit_for_decode_c(model_that_fits(**other)), other
+        assert reason_against_decode_c(model_that_fits(**other)), other
     lora, biased, shifted, uneven, mixed, elsewhere = (model_that_fits() for _ in range(6))
     add_lora(lora, rank=2, alpha=4.0)
-    assert unfit_for_decode_c(lora) is None
+    assert reason_against_decode_c(lora) is None
     lora.trf_blocks[1].att.W_key.alpha = 8.0  # with W_query and W_value it is one product
     biased.trf_blocks[0].ff.fc1.bias = torch.nn.Parameter(torch.ones(160))
     shifted.final_norm.shift = torch.nn.Parameter(torch.ones(64))
@@ -413,7 +413,7 @@ def test_only_what_it_computes_fits_decode_c():
     other = model_that_fits()
     other.trf_blocks[0].ff.__class__ = type("WithAnotherActivation", (FeedForward,), {})
     for model in (lora, biased, shifted, uneven, mixed, other, elsewhere.to("meta")):
-        assert unfit_for_decode_c(model)
+        assert reason_against_decode_c(model)
 
 
 @pytest.mark.parametrize("part", ["", "trf_blocks.0.att.q_norm"])
@@ -421,7 +421,7 @@ def test_a_hook_is_called_and_what_it_changes_counts(part):
     model = model_that_fits()
     with_hook = model_that_fits()
     with_hook.get_submodule(part).register_forward_hook(lambda part, inputs, output: 2 * output)
-    assert unfit_for_decode_c(with_hook) and type(decoder_for(with_hook, 5, 60)) is Decoder
+    assert reason_against_decode_c(with_hook) and type(decoder_for(with_hook, 5, 60)) is Decoder
     assert drawn(model, 60) != drawn(with_hook, 60)
 
 
@@ -445,4 +445,4 @@ def test_a_step_without_memory_is_torchs(when, tmp_path, caplog):
     decoder = CompiledDecoder(model, library)
     found = several_steps(decoder, cache, tokens)
     assert torch.allclose(found, several_steps(model, cache, tokens), atol=2e-5)
-    assert not decoder.in_c and caplog.text.count("found no memory") == 1
+    assert not decoder.uses_c and caplog.text.count("found no memory") == 1

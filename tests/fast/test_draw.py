@@ -5,14 +5,20 @@ import torch
 from small_model import small_model
 
 from reasoning_from_scratch.fast.cut import fast_cut
-from reasoning_from_scratch.fast.decode_library import FORMATS
-from reasoning_from_scratch.fast.decoding import WIDE, draw_for, draw_in_c, load_library, threads
+from reasoning_from_scratch.fast.decode_library import FLAGS_BY_DTYPE
+from reasoning_from_scratch.fast.decoding import (
+    WIDE_VOCABULARY,
+    draw_for,
+    draw_in_c,
+    load_library,
+    torch_threads,
+)
 from reasoning_from_scratch.sampling import sample_next_token, stream_key, uniform_at
 
 pytestmark = pytest.mark.skipif(
     load_library(torch.float32) is None, reason="this machine has no C compiler"
 )
-DTYPES = list(FORMATS)
+DTYPES = list(FLAGS_BY_DTYPE)
 VOCABULARY = 8200  # not a whole number of the blocks in which it is summed
 SETTINGS = {
     "all": (1.0, 1.0, 0),
@@ -116,7 +122,7 @@ def test_a_row_is_drawn_alike_alone_in_a_batch_and_by_any_threads():
     logits, u = some_logits(33, torch.bfloat16), uniform(33)
     together = draw_in_c(logits, u, 1.0, 0.95, 0, fast_cut)
     for count in (1, 3):
-        with threads(count):
+        with torch_threads(count):
             alone = [
                 draw_in_c(logits[i : i + 1], u[i : i + 1], 1.0, 0.95, 0, fast_cut)
                 for i in range(33)
@@ -141,6 +147,6 @@ def test_forbidden_tokens_are_never_drawn():
 
 
 def test_only_a_wide_vocabulary_is_drawn_from_in_c():
-    for vocabulary, in_c in ((WIDE - 1, False), (WIDE, True)):
+    for vocabulary, in_c in ((WIDE_VOCABULARY - 1, False), (WIDE_VOCABULARY, True)):
         draw = draw_for(small_model(vocabulary), 8, 100)
         assert (getattr(draw, "func", None) is draw_in_c) == in_c

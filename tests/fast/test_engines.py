@@ -9,7 +9,12 @@ from small_model import FAMILIES_IN_C, SIZES_IN_C, small_model, with_lora
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast import decoding
-from reasoning_from_scratch.fast.decoding import WIDE, CompiledDecoder, Decoder, load_library
+from reasoning_from_scratch.fast.decoding import (
+    WIDE_VOCABULARY,
+    CompiledDecoder,
+    Decoder,
+    load_library,
+)
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import (
@@ -25,12 +30,12 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 LORA = ("none", "all", "att")
 REPLIES = ({}, {"calculator": True}, {"environment": "retry"})
 CUTS = ({}, {"top_p": 0.9}, {"top_k": 20})
-VOCABULARIES = (96, WIDE)
+VOCABULARIES = (96, WIDE_VOCABULARY)
 
 
 @pytest.fixture(autouse=True)
 def said_anew():
-    decoding.say_once.cache_clear()
+    decoding.log_once.cache_clear()
 
 
 def model_of(family, dtype, lora, vocabulary):
@@ -56,7 +61,7 @@ def test_on_a_cpu_all_but_float64_is_sampled_in_c(family, dtype, caplog):
             decoder = engine.make_decoder(model, 4, 100)
             assert type(decoder) is (CompiledDecoder if in_c else Decoder), (lora, replies, cut)
             draw = engine.make_draw(model, 4, 100, bool(cut))
-            wide = in_c and vocabulary == WIDE
+            wide = in_c and vocabulary == WIDE_VOCABULARY
             assert (getattr(draw, "func", draw) is sample_next_token) != wide
     assert caplog.text.count("several times slower, since its weights are in float64") == (not in_c)
 

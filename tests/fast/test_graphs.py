@@ -26,10 +26,10 @@ from reasoning_from_scratch.fast import decoding, graphs
 from reasoning_from_scratch.fast.cut import cut_by_digits
 from reasoning_from_scratch.fast.decoding import (
     Decoder,
-    KeptRecordings,
+    RecordingCache,
     decoder_for,
     draw_for,
-    unfit_for_graphs,
+    reason_against_graphs,
 )
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, tensors_in
 from reasoning_from_scratch.optim.lora import add_lora
@@ -67,7 +67,7 @@ POLICIES = [
 @pytest.fixture(autouse=True)
 def narrow_recordings(monkeypatch):
     """So that rollouts of 40 tokens cross several widths, and outgrow what they were given."""
-    monkeypatch.setattr(graphs, "WIDTHS", 16)
+    monkeypatch.setattr(graphs, "WIDTH_STEP", 16)
     monkeypatch.setattr(graphs, "FIRST_CAPACITY", 16)
     monkeypatch.setattr(graphs, "GPU_CANDIDATES", 6)  # of 96 tokens
     graphs.warn_once.cache_clear()
@@ -116,7 +116,7 @@ def test_the_same_logits(record, rows, sizes, lora):
     model = model_of(**sizes)
     if lora:
         with_lora(model, size=0.3).requires_grad_(False)
-    assert unfit_for_graphs(model) is None
+    assert reason_against_graphs(model) is None
     cache, tokens = read_prompts(model, rows)
     found = several_steps(graph_decoder(model, record), cache, tokens, 12)
     wanted = several_steps(model, cache, tokens, 12)  # in two widths
@@ -202,14 +202,14 @@ def test_a_row_that_outgrows_its_room_gets_more():
 
 def test_a_run_keeps_its_recordings_and_sees_its_updates(gpu):
     """No tensor moves from step to step, nothing is recorded again, and new weights count."""
-    model, kept = model_of(), KeptRecordings()
+    model, recordings = model_of(), RecordingCache()
     add_lora(model, rank=2, alpha=4.0)
     places, found = set(), []
 
     @contextmanager
     def look(model):
         """Where all is that a recording on a GPU knows by its address."""
-        decoder, _ = kept.kept or (None, None)
+        decoder, _ = recordings.cached or (None, None)
         if decoder and decoder.keys:
             statics = decoder.tokens, decoder.lengths, decoder.cos, decoder.sin
             stores = (*decoder.keys, *decoder.values, *tensors_in(tuple(decoder.blocks)), *statics)
@@ -217,7 +217,11 @@ def test_a_run_keeps_its_recordings_and_sees_its_updates(gpu):
         yield
 
     engine = replace(
-        FAST, make_decoder=kept.decoder, make_draw=kept.draw, cut=cut_by_digits, step_context=look
+        FAST,
+        make_decoder=recordings.decoder,
+        make_draw=recordings.draw,
+        cut=cut_by_digits,
+        step_context=look,
     )
     for _ in range(3):
         found.append(drawn(model, 40, engine=engine, top_p=0.8))
@@ -226,18 +230,18 @@ def test_a_run_keeps_its_recordings_and_sees_its_updates(gpu):
             parameter.requires_grad_(False).add_(torch.full_like(parameter, 0.03))
     assert found[0] != found[1] != found[2]
     assert len(places) == 1
-    decoder, draw = kept.kept
+    decoder, draw = recordings.cached
     assert len(gpu) == len(decoder.recordings) + len(draw.recordings)
     model.tok_emb.weight.data = model.tok_emb.weight.data * 2  # elsewhere, as another model's
     doubled = drawn(model, 40, engine=engine, top_p=0.8)[0]
     assert doubled == drawn(model, 40, engine=PLAIN_ENGINE, top_p=0.8)[0] != found[2][0]
-    assert kept.let_go() and not kept.let_go()
-    assert drawn(model, 40, engine=engine, top_p=0.8) and kept.kept is None
+    assert recordings.let_go() and not recordings.let_go()
+    assert drawn(model, 40, engine=engine, top_p=0.8) and recordings.cached is None
 
 
 def test_two_batches_of_a_model_at_once_do_not_share_their_keys(gpu):
-    model, kept = model_of(), KeptRecordings()
-    decoder, (cache, tokens) = kept.decoder(model, 4, 60), read_prompts(model, 4)
+    model, recordings = model_of(), RecordingCache()
+    decoder, (cache, tokens) = recordings.decoder(model, 4, 60), read_prompts(model, 4)
     other, other_tokens = read_prompts(model, 4, seed=1)
     wanted = [several_steps(model, *pair) for pair in ((cache, tokens), (other, other_tokens))]
     found = [[], []]
@@ -247,12 +251,12 @@ def test_two_batches_of_a_model_at_once_do_not_share_their_keys(gpu):
     ]
     for _ in range(3):
         for i, (own, next_tokens) in enumerate(pairs):  # in turn, as where one waits half-way
-            logits = kept.decoder(model, 4, 60)(next_tokens, cache=own)[:, -1].clone()
+            logits = recordings.decoder(model, 4, 60)(next_tokens, cache=own)[:, -1].clone()
             pairs[i] = own, logits.argmax(-1, keepdim=True)
             found[i].append(logits)
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(torch.stack(ours), theirs[:3], rtol=1e-4, atol=1e-4)
-    assert kept.kept[0] is decoder
+    assert recordings.cached[0] is decoder
 
 
 def test_only_who_keeps_the_sets_gets_the_weights():
@@ -269,8 +273,8 @@ def test_a_recording_finds_memory_that_torch_holds_for_others(monkeypatch):
     """Within a recording, torch cannot give it back."""
     said = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: said.append("given back"))
-    monkeypatch.setattr(graphs, "own_stream", too_old)  # far enough
-    for free in (graphs.ROOM, graphs.ROOM - 1):
+    monkeypatch.setattr(graphs, "recording_stream", too_old)  # far enough
+    for free in (graphs.FREE_BYTES, graphs.FREE_BYTES - 1):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**34))
         with pytest.raises(RuntimeError, match="not supported"):
             graphs.Recorder(torch.device("cuda"))(lambda: None)
@@ -294,7 +298,9 @@ def test_what_cannot_be_recorded_is_computed_after_one_warning(record, caplog):
     decoder = graph_decoder(model, record)
     cache, tokens = read_prompts(model, 3)
     decoder(tokens, cache=cache)
-    assert decoder.failed and not (decoder.keys or decoder.blocks or decoder.ends), "let go of"
+    assert decoder.failed and not (decoder.keys or decoder.blocks or decoder.outer_weights), (
+        "let go of"
+    )
     steps, draws = [line.getMessage() for line in caplog.records]
     assert steps.startswith("decoding steps cannot be recorded") and draws.startswith("draws")
     assert "\n" not in steps + draws and ("memory" in steps or "not supported" in steps)
@@ -311,8 +317,8 @@ def test_who_is_recorded_on_a_gpu(gpu):
     model = model_of()
     assert isinstance(decoder_for(model, 5, 60), GraphDecoder)
     assert isinstance(draw_for(model, 5, 60).func, GraphDraw)
-    assert type(decoder_for(model, 5, decoding.FEWEST_STEPS - 1)) is Decoder
-    assert draw_for(model, 5, decoding.FEWEST_STEPS - 1) is sample_next_token
+    assert type(decoder_for(model, 5, decoding.MIN_STEPS - 1)) is Decoder
+    assert draw_for(model, 5, decoding.MIN_STEPS - 1) is sample_next_token
     assert decoder_for(model, 5, 60, compiled=True).compiled
     model.register_forward_hook(lambda *_: None)
     assert type(decoder_for(model, 5, 60)) is Decoder
@@ -332,7 +338,7 @@ def test_what_graphs_do_not_know_is_left_to_the_model():
     other = model_of()
     other.__class__ = subclass
     for model in (hooked, foreign, shifted, mixed, partly, other):
-        assert unfit_for_graphs(model)
+        assert reason_against_graphs(model)
 
 
 def wide_rows(rows, spread):

@@ -45,14 +45,14 @@ from reasoning_from_scratch.fast import memory
 def resident():  # bytes
     return 4096 * int(open("/proc/self/statm").read().split()[1])
 
-memory.mind_memory()
-left = memory.memory_left() / memory.all_memory()
+memory.manage_memory()
+left = memory.unused_memory() / memory.total_memory()
 for share in (left / 2, 2 * left):  # there is room, then there is too little
-    memory.SCARCE = share
+    memory.SCARCE_SHARE = share
     pieces = [torch.ones(2**27, dtype=torch.uint8) for _ in range(2)]
     del pieces
     held = resident()
-    memory.mind_memory()
+    memory.manage_memory()
     print(held - resident())
 """
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from reasoning_from_scratch.fast import narrow_attention
 from reasoning_from_scratch.fast.decode_library import FLAGS
 from reasoning_from_scratch.fast.decoding import load_library
-from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_own_backward
+from reasoning_from_scratch.fast.narrow_attention import NarrowAttention, has_narrow_backward
 from tests.fast.test_decoding import compiled_with
 
 needs_compiler = pytest.mark.skipif(
@@ -30,8 +30,8 @@ def visible(starts, queries, keys):
     return (torch.arange(keys) <= places[:, :, None])[:, None]
 
 
-def torchs(queries, known, mask):
-    q, kv = queries.transpose(1, 2), known.transpose(1, 2)
+def torchs(queries, keys_values, mask):
+    q, kv = queries.transpose(1, 2), keys_values.transpose(1, 2)
     k, v = kv.chunk(2, dim=1)
     found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
     return found.transpose(1, 2).flatten(2)
@@ -87,23 +87,23 @@ def compare_gradients(starts, queries, keys, heads, groups, size):
 
 def in_parts(gradients):
     """Those at queries, keys and values."""
-    queries, known = gradients
-    return queries, *known.chunk(2, dim=2)
+    queries, keys_values = gradients
+    return queries, *keys_values.chunk(2, dim=2)
 
 
 @needs_compiler
 def test_threads_do_not_change_a_bit_nor_does_what_nobody_asked_for():
     """Rows are computed alone, and lines at which no gradient arrives are skipped."""
     torch.manual_seed(0)
-    queries, known = (rows_of(3, n, h).requires_grad_() for n, h in ((50, 6), (90, 4)))
+    queries, keys_values = (rows_of(3, n, h).requires_grad_() for n, h in ((50, 6), (90, 4)))
     grad, mask = torch.randn(3, 50, 6 * 32).to(torch.bfloat16), visible([40] * 3, 50, 90)
     grad[1, 20:] = 0
     threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 3):
             torch.set_num_threads(count)
-            result = NarrowAttention.apply(queries, known, mask, [40] * 3)
-            found.append(torch.autograd.grad(result, (queries, known), grad))
+            result = NarrowAttention.apply(queries, keys_values, mask, [40] * 3)
+            found.append(torch.autograd.grad(result, (queries, keys_values), grad))
     finally:
         torch.set_num_threads(threads)
     for one, three in zip(*found, strict=True):
@@ -116,8 +116,8 @@ def test_threads_do_not_change_a_bit_nor_does_what_nobody_asked_for():
 @needs_compiler
 def test_only_where_a_gradient_is_wanted():
     some = rows_of(1, 3, 2)
-    assert not has_own_backward(some)
-    assert has_own_backward(some.clone().requires_grad_())
+    assert not has_narrow_backward(some)
+    assert has_narrow_backward(some.clone().requires_grad_())
 
 
 @needs_compiler
@@ -126,6 +126,6 @@ def test_not_if_it_differs_from_torch(monkeypatch, caplog):
     broken = SimpleNamespace(attention_gradient=lambda call: 0)  # writes nothing
     monkeypatch.setattr(narrow_attention, "load_library", lambda _: broken)
     narrow_attention.agrees_with_torch.cache_clear()
-    assert not has_own_backward(rows_of(1, 3, 2).requires_grad_())
+    assert not has_narrow_backward(rows_of(1, 3, 2).requires_grad_())
     assert "training is slower with torch's attention" in caplog.text
     narrow_attention.agrees_with_torch.cache_clear()

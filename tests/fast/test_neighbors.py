@@ -13,7 +13,7 @@ from threading import Event, Thread
 import pytest
 
 from reasoning_from_scratch.fast import neighbors
-from reasoning_from_scratch.fast.neighbors import Use, is_crowded, keep_team, use_until_now
+from reasoning_from_scratch.fast.neighbors import CpuTime, cpu_time_so_far, hold_team, is_crowded
 
 JOB = Path(__file__).parents[1] / "busy_core_job.py"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="torch has GNU's OpenMP on Linux")
@@ -60,8 +60,8 @@ def test_beside_a_busy_program_two_threads_take_little_more_processor_time_than_
 )
 @pytest.mark.parametrize("seconds", [0.5, 3])
 def test_when_cores_do_not_suffice(own, others, threads, cores, crowded, seconds):
-    before = Use(7.0, 11.0, 100.0)
-    now = Use(7 + seconds, 11 + own * seconds, 100 + (own + others) * seconds)
+    before = CpuTime(7.0, 11.0, 100.0)
+    now = CpuTime(7 + seconds, 11 + own * seconds, 100 + (own + others) * seconds)
     assert is_crowded(before, now, threads, cores) is crowded
 
 
@@ -78,17 +78,17 @@ def test_only_the_cores_that_this_process_may_use_count(monkeypatch, tmp_path):
     monkeypatch.setattr(neighbors, "STAT", stat)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 10})
     monkeypatch.setattr(os, "sysconf", lambda name: 100)
-    assert use_until_now().all == 12.39 + 6
+    assert cpu_time_so_far().total == 12.39 + 6
 
 
 @linux
 def test_when_the_others_are_gone_so_is_the_team():
     """What is left of it would keep torch's threads from spinning on an idle machine."""
-    leave, before = Event(), os_threads()
-    team = Thread(target=keep_team, args=(ctypes.CDLL(None), 4, leave))
+    stop, before = Event(), os_threads()
+    team = Thread(target=hold_team, args=(ctypes.CDLL(None), 4, stop))
     team.start()
     until(lambda: len(os_threads() - before) == 4)
-    leave.set()
+    stop.set()
     team.join()
     until(lambda: not os_threads() - before)
 

@@ -15,7 +15,11 @@ from reasoning_from_scratch.fast.cut import (
 )
 from reasoning_from_scratch.fast.decoding import Decoder
 from reasoning_from_scratch.fast.graphs import GraphDecoder
-from reasoning_from_scratch.fast.memory import checkpoint_blocks, fixed_bytes, token_bytes
+from reasoning_from_scratch.fast.memory import (
+    activation_bytes_per_token,
+    checkpoint_blocks,
+    fixed_bytes,
+)
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim import adamw
 from reasoning_from_scratch.optim.adamw import AdamW
@@ -167,7 +171,11 @@ def test_a_token_takes_as_much_as_memory_py_counts(recompute):
             policy.forward_backward(rollouts(count, 128), RunConfig(), denominator=1.0)
         most.append(paper.most)
     grown = (most[1] - most[0]) / (2 * (PROMPT + 128))
-    assert token_bytes(model, recompute) / 2 < grown < token_bytes(model, recompute)
+    assert (
+        activation_bytes_per_token(model, recompute) / 2
+        < grown
+        < activation_bytes_per_token(model, recompute)
+    )
 
 
 def test_what_the_check_at_the_start_counts_is_in_the_page():

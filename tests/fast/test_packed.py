@@ -48,18 +48,18 @@ def test_what_rollouts_begin_with_is_there_once_and_padding_is_not():
     assert packed.positions.tolist() == [[0, 1, 2, 3, 0, 1, 2]]
     (whole,) = packed.calls  # the other three rows have no token of their own
     assert whole.queries is whole.keys
-    assert whole.keys.numbers.tolist() == [[0, 1, 2, 3], [4, 5, 6, 0]]
+    assert whole.keys.indices.tolist() == [[0, 1, 2, 3], [4, 5, 6, 0]]
     assert found_at(packed) == list(range(7))
     # Of nine sampled tokens six are different, or follow something else.
     assert packed.predictors.tolist() == [2, 3, 2, 4, 5, 6]
     assert packed.targets.tolist() == [4, 5, 6, 8, 9, 10]
-    assert packed.which.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 3]
+    assert packed.unique_index.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 3]
 
 
 def found_at(packed):
     """The token whose query gave the result that each token takes: it should be itself."""
-    asked = torch.cat([call.queries.numbers.flatten() for call in packed.calls])
-    return asked[packed.found.numbers[0]].tolist()
+    asked = torch.cat([call.queries.indices.flatten() for call in packed.calls])
+    return asked[packed.result_places.indices[0]].tolist()
 
 
 def few_shot_batch():
@@ -77,8 +77,8 @@ def alike_batch():
 
 def as_on_a_gpu(patch):
     """There the backward pass adds up what it has sorted once."""
-    patch.setattr(packed_module, "SORTS_WELL", ())
-    patch.setattr(packed_module, "FEW_NUMBERS", 0)
+    patch.setattr(packed_module, "FAST_EMBEDDING_BACKWARD", ())
+    patch.setattr(packed_module, "FEW_INDICES", 0)
 
 
 BATCHES = [random_batch, few_shot_batch, alike_batch]

@@ -9,7 +9,7 @@ import torch
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import model_names
 from reasoning_from_scratch.files.adapters import ADAPTER_WEIGHTS
-from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG, base_of
+from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG, base_model_of
 from reasoning_from_scratch.files.tensor_files import load_state, save_state
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merge_lora, save_peft
@@ -74,7 +74,7 @@ def test_one_that_is_shipped_is_known_by_its_name(adapter, monkeypatch):
     (adapter / PROMPT_FILE).write_bytes(asked.to_json())
     monkeypatch.setattr(model_names, "shipped_folder", lambda name: adapter)
     check_model_name("qwen-gsm8k")
-    assert base_of("qwen-gsm8k") == "tiny"
+    assert base_model_of("qwen-gsm8k") == "tiny"
     wanted, _ = load_model_and_tokenizer(adapter)
     found, tokenizer = load_model_and_tokenizer("qwen-gsm8k")
     assert prompt_format_of(tokenizer) == asked
@@ -101,7 +101,7 @@ def test_a_run_writes_one_that_names_its_base_and_is_its_last_save(tmp_path):
     command = f"train --recipe sft --model tiny --problems tiny --device cpu {flags}"
     assert cli.main([*command.split(), "--log-path", str(run)]) == 0
     assert (run / "checkpoints" / "000000").exists()  # the evaluation before the first step
-    assert base_of(run / "adapter") == "tiny"
+    assert base_model_of(run / "adapter") == "tiny"
     saved = load_state(run / "checkpoints" / "000001")
     found = load_model_and_tokenizer(run / "adapter", dtype=torch.float32)[0].state_dict()
     assert all(torch.equal(saved[name], found[name]) for name in saved)
@@ -134,7 +134,8 @@ def test_a_base_that_is_gone_or_is_no_whole_model(tmp_path, capsys):
     gone = dict.fromkeys(("/gone", None, 7), "put it back")
     for base, says in (gone | {str(first): "export"}).items():
         changed(twice, base_model_name_or_path=base)
-        for call in (check_model_name, base_of, load_model_and_tokenizer, load_tokenizer_only):
+        loaders = (load_model_and_tokenizer, load_tokenizer_only)
+        for call in (check_model_name, base_model_of, *loaders):
             with pytest.raises(UserError, match=f"is LoRA for .*{base}.* .*{says}"):
                 call(twice)
     assert cli.main(["chat", "--model", str(twice)]) == 2

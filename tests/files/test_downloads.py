@@ -31,7 +31,7 @@ from reasoning_from_scratch.files.downloads import (
     download_qwen3_distill_checkpoints,
     download_qwen3_grpo_checkpoints,
     download_qwen3_small,
-    get_in_time,
+    get_with_timeout,
     published_checkpoint,
 )
 from reasoning_from_scratch.problem_sets import load_math500_test, load_math_train
@@ -130,7 +130,7 @@ def test_a_full_disk_and_ctrl_c_leave_nothing(server, tmp_path):
 def test_the_chapters_wait_only_so_long(get, limited, monkeypatch):
     monkeypatch.setattr(requests.api, "request", lambda *args, params, **options: options)
     given = {"timeout": downloads.TIMEOUT} if limited else {}
-    assert get_in_time(get, "http://127.0.0.1/file") == given
+    assert get_with_timeout(get, "http://127.0.0.1/file") == given
 
 
 def test_download_from_github(server, tmp_path, monkeypatch):

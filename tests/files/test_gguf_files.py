@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.gguf_files import (
-    TENSORS,
+    HF_TENSOR_NAMES,
     convert_gguf,
-    plain_numbers,
+    dequantized,
     read_gguf,
 )
 from reasoning_from_scratch.files.tensor_files import to_hf_names
@@ -75,7 +75,7 @@ def write(path, model, kind, quantized=(), leave_out=(), special=SPECIAL, **fiel
     writer.add_bos_token_id(tokens.index(SPECIAL[0]))
     writer.add_eos_token_id(tokens.index(SPECIAL[1]))
     writer.add_chat_template(TEMPLATE)
-    theirs = {hf: name for name, hf in TENSORS.items()}
+    theirs = {hf: name for name, hf in HF_TENSOR_NAMES.items()}
     for name, tensor in to_hf_names(model.state_dict()).items():
         if name in leave_out or (name == "lm_head.weight" and cfg["tie_embeddings"]):
             continue
@@ -94,8 +94,8 @@ def write(path, model, kind, quantized=(), leave_out=(), special=SPECIAL, **fiel
             writer.add_tensor(own, np.ascontiguousarray(numbers))
     if scaling := cfg.get("rope_scaling"):
         slowness = cfg["rope_base"] ** (torch.arange(0, cfg["head_dim"], 2).float() / 16)
-        angles = (stretch_context(slowness, **scaling) / slowness).numpy()
-        writer.add_tensor("rope_freqs.weight", angles)
+        rope_factors = (stretch_context(slowness, **scaling) / slowness).numpy()
+        writer.add_tensor("rope_freqs.weight", rope_factors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -138,8 +138,8 @@ def test_numbers_of_8_bits_become_plain_ones(tmp_path):
     loaded, _ = load_model_and_tokenizer(path)
     for name in ("att.W_query", "ff.fc2"):
         weight = model.get_submodule(f"trf_blocks.1.{name}").weight.float()
-        found = loaded.get_submodule(f"trf_blocks.1.{name}").weight.float()
-        assert 0 < (weight - found).abs().max() < 0.02
+        converted = loaded.get_submodule(f"trf_blocks.1.{name}").weight.float()
+        assert 0 < (weight - converted).abs().max() < 0.02
 
 
 def test_in_float32_its_numbers_are_those_of_the_file(tmp_path):
@@ -148,9 +148,9 @@ def test_in_float32_its_numbers_are_those_of_the_file(tmp_path):
     rounded, _ = load_model_and_tokenizer(path)
     exact, _ = load_model_and_tokenizer(path, dtype=torch.float32)
     (there,) = (t for t in read_gguf(path).tensors if t.name == "blk.1.attn_output.weight")
-    expected = torch.from_numpy(plain_numbers(there, path))
-    found = exact.trf_blocks[1].att.out_proj.weight
-    assert torch.equal(found, expected) and exact.cfg["dtype"] == torch.float32
+    expected = torch.from_numpy(dequantized(there, path))
+    unrounded = exact.trf_blocks[1].att.out_proj.weight
+    assert torch.equal(unrounded, expected) and exact.cfg["dtype"] == torch.float32
     assert torch.equal(rounded.trf_blocks[1].att.out_proj.weight, expected.bfloat16())
     assert not torch.equal(expected.bfloat16().float(), expected)
 

@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import pytest
 
-from answer_grader.limits import NotReal, TooBig, Undefined, Unparsed, Work
+from answer_grader.limits import Budget, NotReal, TooBig, Undefined, Unparsed
 from answer_grader.reading.statements import parse
-from answer_grader.values import Values, order, real_value
+from answer_grader.values import Evaluator, compare_reals, real_value
 from reasoning_from_scratch.ch03 import equality_check
 
 ZERO = [
@@ -36,7 +36,7 @@ NOT_ZERO = [
 
 def value(text: str, **point: int):
     letters = {name: Fraction(number) for name, number in point.items()}
-    return Values(Work(), letters or None).of(parse(text).tree)
+    return Evaluator(Budget(), letters or None).evaluate(parse(text).tree)
 
 
 @pytest.mark.parametrize("text", ZERO + NOT_ZERO)
@@ -55,10 +55,10 @@ def test_fractions_stay_exact():
 def test_order_of_real_constants():
     signs = {r"\sqrt2+\sqrt3-\pi": 1, r"\sqrt{10}-\pi-1": -1, r"\sqrt8-2\sqrt2": 0}
     for text, sign in signs.items():
-        assert order(real_value(parse(text).tree, Work()), Fraction(0)) == sign, text
+        assert compare_reals(real_value(parse(text).tree, Budget()), Fraction(0)) == sign, text
     for text in ("1+i", "x", "f(2)"):
         with pytest.raises(Undefined):
-            real_value(parse(text).tree, Work())
+            real_value(parse(text).tree, Budget())
 
 
 IDENTITIES = [

@@ -15,7 +15,7 @@ from answer_grader import (
     answer_verdict,
     check_truth,
     grade_answer,
-    parses,
+    has_readable_answer,
     sympy_parser,
 )
 from answer_grader.limits import TooBig, Unparsed
@@ -117,9 +117,11 @@ def test_verdicts():
     assert answer_verdict(None, "5") == "unparsed" and grade_answer(None, None) is False
 
 
-def test_only_a_readable_box_parses():
-    assert parses(r"\boxed{\frac12}") and parses(r"\boxed{\text{even}}")
-    assert not parses("5") and not parses(r"\boxed{}") and not parses(r"\boxed{\frac{1}{}}")
+def test_only_a_box_has_a_readable_answer():
+    for readable in (r"\boxed{\frac12}", r"\boxed{\text{even}}"):
+        assert has_readable_answer(readable)
+    for unreadable in ("5", r"\boxed{}", r"\boxed{\frac{1}{}}"):
+        assert not has_readable_answer(unreadable)
 
 
 def test_an_unreadable_truth_is_an_error():

@@ -668,12 +668,12 @@ def test_a_full_disk_is_told_in_words_that_help_here(server, service, client, mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     learn(client)
-    monkeypatch.setattr("rfs.run.checkpoints.write_whole", full)
+    monkeypatch.setattr("rfs.run.checkpoints.write_atomically", full)
     with pytest.raises(
         tinker.RequestFailedError, match="No space left.*make room, then save again"
     ):
         client.save_state("a").result()
-    monkeypatch.setattr("rfs.serve.models.write_whole", full)
+    monkeypatch.setattr("rfs.serve.models.write_atomically", full)
     with pytest.raises(tinker.RequestFailedError, match="cannot create .*No space left.*make room"):
         service.create_lora_training_client("tiny", rank=4).result()
     # A step is made even if nothing can be recorded about it.

@@ -1,7 +1,7 @@
-"""The kinds of things that an answer can be, in a form in which two of a kind can be compared.
+"""The mathematical objects that an answer can denote, in a form in which two can be compared.
 
-Words, TimeOfDay, BaseNumeral and Ratio of the trees are such things as they are. The things in
-lists, points and matrices are of any kind again.
+Words, TimeOfDay, BaseNumeral and Ratio of the trees are such objects as they are. The elements of
+lists, points and matrices are objects of any kind again.
 """
 
 from dataclasses import dataclass
@@ -18,39 +18,39 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Infinite:
+class Infinity:
     sign: int
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class Collection:
     """A list, in no order; with braces a set."""
 
     braces: bool
-    things: tuple["Thing", ...]
+    elements: tuple["MathObject", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """x = 1, y = 2: pairs of a name and a thing."""
+    """x = 1, y = 2: pairs of a name and an object."""
 
-    pairs: tuple[tuple[str, "Thing"], ...]
+    pairs: tuple[tuple[str, "MathObject"], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Things in order in brackets: a point, a vector, or an interval between letters."""
+    """Objects in order in brackets: a point, a vector, or an interval between letters."""
 
     opening: str
     closing: str
-    things: tuple["Thing", ...]
+    elements: tuple["MathObject", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A matrix."""
 
-    rows: tuple[tuple["Thing", ...], ...]
+    rows: tuple[tuple["MathObject", ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class NumberSet:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """x = 5, x > 2, f(x) = x^2: a thing and what it is called."""
+    """x = 5, x > 2, f(x) = x^2: an object with a name."""
 
     name: str
-    thing: "Thing"
+    value: "MathObject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class Inequality:
     right: Node
 
 
-Thing = (
+MathObject = (
     Value
-    | Infinite
-    | Items
+    | Infinity
+    | Collection
     | Assignments
     | Point
     | Table
