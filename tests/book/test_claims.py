@@ -635,7 +635,7 @@ def beyond_gsm8k(problems: str) -> tuple[str, ...]:
     return (*shares, *points(gains), f"{gains.count(1)}", f"{gains.count(-1)}")
 
 
-SIXTEEN = "sixteen, first 50"
+SIXTEEN = "sixteen, first 50"  # at temperature 1
 COOLER = "sixteen at temperature 0.6, first 50"
 TRIES = (1, 2, 4, 8, 16)
 
@@ -647,33 +647,46 @@ def solved_within(which: dict[str, str], read: str, tries: int) -> list[float]:
 
 
 def sixteen_tries() -> list[str]:
-    """The lines of the page's table."""
-    untrained, cooler, trained = (
+    """The lines of the page's two tables."""
+    untrained, cooler, trained, with_qwens, trained_with_qwens = (
         [solved_within(which, read, tries) for tries in TRIES]
-        for which, read in ((BASE, SIXTEEN), (BASE, COOLER), (SEEDS[0], SIXTEEN))
-    )
+        for which, read in (
+            (BASE, SIXTEEN), (BASE, COOLER), (SEEDS[0], SIXTEEN), (QWENS, COOLER), (CROSSED, COOLER)
+        )
+    )  # fmt: skip
     shares = [
-        table_line([f"{100 * mean(some):.1f}%" for some in line])
-        for line in (untrained, cooler, trained)
+        table_line([f"{100 * mean(solved):.1f}%" for solved in line])
+        for line in (untrained, cooler, trained, with_qwens, trained_with_qwens)
     ]
     gaps = [
-        table_line(["{} ({})".format(*gap(*pair)) for pair in zip(trained, before, strict=True)])
-        for before in (untrained, cooler)
+        table_line(["{} ({})".format(*gap(*pair)) for pair in zip(after, before, strict=True)])
+        for after, before in (
+            (trained, untrained),
+            (trained, cooler),
+            (trained_with_qwens, with_qwens),
+            (trained, with_qwens),
+        )
     ]
     return [*shares, *gaps]
 
 
+def only_after_and_only_before(after: list[float], before: list[float]) -> tuple[int, int]:
+    """How many problems are solved only after training, and how many only before it."""
+    gains = differences(after, before)
+    return gains.count(1), gains.count(-1)
+
+
 def sixteen_tries_in_words() -> dict[str, list[str]]:
-    """The page, and what it says of them."""
+    """With the examples: the pages, and what they say of them."""
     cooler, trained = (
         solved_within(which, read, 16) for which, read in ((BASE, COOLER), (SEEDS[0], SIXTEEN))
     )
     early, before, after = (
-        f"{100 * mean(some):.1f}%" for some in (solved_within(BASE, SIXTEEN, 16), cooler, trained)
+        f"{100 * mean(solved):.1f}%"
+        for solved in (solved_within(BASE, SIXTEEN, 16), cooler, trained)
     )
     more, error = gap(trained, cooler)
-    gains = differences(trained, cooler)
-    assert (gains.count(1), gains.count(-1)) == (10, 0)
+    assert only_after_and_only_before(trained, cooler) == (10, 0)
     first_tries = [
         sum(solved_within(which, read, 1)) / sum(solved_within(which, f"{read}, with a box", 1))
         for which, read in ((BASE, COOLER), (SEEDS[0], SIXTEEN))
@@ -696,14 +709,41 @@ def sixteen_tries_in_words() -> dict[str, list[str]]:
             f"random. The model trained with seed 3 solves {after}: {more} points more ({error}) "
             f"than the better of the two. {ten}"
         ],
+        CH08: [f"With the examples the two are {more} points apart ({error})"],
+    }
+
+
+def sixteen_tries_with_qwens_prompt() -> dict[str, list[str]]:
+    """With Qwen's own prompt: the pages, and what they say of them."""
+    before, after = (solved_within(which, COOLER, 16) for which in (QWENS, CROSSED))
+    old, new = (f"{100 * mean(solved):.1f}%" for solved in (before, after))
+    more, error = gap(after, before)
+    once = "by {} points ({})".format(
+        *gap(*(solved_within(which, COOLER, 1) for which in (CROSSED, QWENS)))
+    )
+    assert only_after_and_only_before(after, before) == (5, 3)
+    examples = solved_within(SEEDS[0], SIXTEEN, 16)
+    assert only_after_and_only_before(examples, before) == (8, 3)
+    by_prompt = gap(before, solved_within(BASE, COOLER, 16))
+    return {
+        "docs/gsm8k.md": [
+            f"it finds a correct answer to {old} of the problems, and the trained model, asked in "
+            f"the same way, to {new}. Five problems are solved only after training, and three only "
+            f"before it. With one try the trained model leads {once}; with sixteen, by {more} "
+            f"({error})",
+            "The prompt alone adds {} points ({})".format(*by_prompt),
+        ],
+        CH06: [
+            f"the untrained model solves {old} within sixteen tries, and the trained one {new}, "
+            f"{more} points more ({error}). With one try the trained model leads {once}"
+        ],
         CH08: [
-            f"finds a correct answer to {before} of 50 test problems (at temperature 0.6, the "
-            f"better of two), GRPO's model (seed 3, temperature 1) to {after}, {more} points more "
-            f"({error})"
+            f"finds a correct answer to {old} of 50 test problems, and GRPO's model (seed 3) to "
+            f"{new}, {more} points more ({error})"
         ],
         "README.md": [
-            f"finds a correct answer to {before} of 50 test problems, the first trained one to "
-            f"{after} ({error})"
+            f"finds a correct answer to {old} of 50 test problems, the trained one to {new} "
+            f"({error})"
         ],
     }
 
@@ -878,7 +918,12 @@ def gsm8k_in_the_card() -> str:
         ("docs/gsm8k.md", style_at_a_falling_rate()),
         *(("docs/gsm8k.md", line) for line in rivals_of_grpo()),
         *(("docs/gsm8k.md", line) for line in sixteen_tries()),
-        *((page, line) for page, lines in sixteen_tries_in_words().items() for line in lines),
+        *(
+            (page, line)
+            for words in (sixteen_tries_in_words(), sixteen_tries_with_qwens_prompt())
+            for page, lines in words.items()
+            for line in lines
+        ),
         ("docs/gsm8k.md", ahead_at_temperature_1()),
         ("docs/gsm8k.md", with_twice_as_many_tokens()),
         ("docs/gsm8k.md", f"| at least one of the eight correct {gsm8k_row('pass@8')}"),
