@@ -94,13 +94,13 @@ def test_decoding_does_not_wait_for_each_token(found):
     assert fetched == 3 * 2 * 5  # two batches of at most 4 rows, 33 tokens in bursts of 8
     for work in ("sampled greedy", "sampled all"):
         rows_change = waits(found, work, "qwen3.py _set_lengths")  # in the cache, between steps
-        assert waits(found, work, "sample_next_token", "_pick", "qwen3.py") == rows_change
+        assert waits(found, work, "sample_next_token", "_inverse_cdf", "qwen3.py") == rows_change
 
 
 def test_top_p_waits_for_nothing_and_its_sets_twice_a_token_for_all_rows(found):
     assert waits(found, "sampled sets", "kept_ids") > 2 * 33  # how many, and which
     for work in ("sampled top_p", "sampled sets"):
-        assert waits(found, work, "sample_next_token", "_pick", "cut.py") == 0
+        assert waits(found, work, "sample_next_token", "_inverse_cdf", "cut.py") == 0
 
 
 def test_nothing_waits_in_a_recording(found):
