@@ -417,7 +417,7 @@ def profile_kernels(gate: Gate) -> None:
     """Where the time goes: a decoding step, a draw, and an update."""
     form, rows = gate.form, gate.form.rows[1]
     model = spread_model(form.work.cfg, form.work.layers, form.device)
-    decoder = engine_of("recorded", form.device).decoder(model, rows, 64)
+    decoder = engine_of("recorded", form.device).make_decoder(model, rows, 64)
     cache, tokens = fill_prompt_cache(model, rows, form.device)
     logits = decoder(tokens, cache=cache)[:, -1].clone()
     slowest_kernels(gate, "a step", lambda: decoder._step(rows, 256, decode_block))

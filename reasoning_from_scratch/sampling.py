@@ -153,8 +153,11 @@ def kept_tokens(probs: Tensor, ordered: Tensor, top_p: float, top_k: int) -> Ten
     exact = torch.float32 if probs.device.type == "mps" else torch.float64
     cumulative = ordered.cumsum(-1, dtype=exact).to(probs.dtype)  # (B, V)
     limit = min(top_k or cumulative.shape[1], cumulative.shape[1]) - 1
-    top_k_mass = cumulative[:, limit : limit + 1] if top_k else cumulative.new_ones(len(probs), 1)
-    last = torch.searchsorted(cumulative, top_k_mass * top_p).clamp(max=limit)  # (B, 1)
+    if top_k:
+        target = cumulative[:, limit : limit + 1] * top_p  # (B, 1)
+    else:
+        target = cumulative.new_full((len(probs), 1), top_p)
+    last = torch.searchsorted(cumulative, target).clamp(max=limit)  # (B, 1)
     smallest = ordered.gather(-1, last)  # the smallest probability that is kept
     above, equal = probs > smallest, probs == smallest
     room = last + 1 - above.sum(-1, keepdim=True)  # how many equal to it to keep

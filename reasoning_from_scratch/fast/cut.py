@@ -89,9 +89,8 @@ def cut_among_the_largest(
 # --- the same without waiting for the GPU
 
 DIGITS = ((20, 11), (10, 10), (0, 10))  # of a positive float32: first bit, and how many bits
-ONE_AS_INTEGER = (
-    2.0**62
-)  # a probability of 1 as an integer; sums of integers are exact in any order
+# A probability of 1 as an integer: sums of integers are exact in any order.
+ONE_AS_INTEGER = 2.0**62
 
 
 def cut_by_digits(probs: Tensor, top_p: float, top_k: int) -> Tensor:

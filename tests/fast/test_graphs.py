@@ -182,10 +182,10 @@ def test_what_lies_in_hidden_slots_and_unused_rows_does_not_count():
     fewer = cache.select_rows(torch.arange(6))
     decoder = Dirty(Decoder(model), again)
     decoder(tokens, cache=fewer)
-    fewer.shrink(3)  # of 8 rows that are computed, 6 were in use and now 3 are
+    fewer.keep_first_rows(3)  # of 8 rows that are computed, 6 were in use and now 3 are
     other = cache.select_rows(torch.arange(6))
     model(tokens, cache=other)
-    other.shrink(3)
+    other.keep_first_rows(3)
     found, expected = decoder(tokens[:3], cache=fewer), model(tokens[:3], cache=other)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 

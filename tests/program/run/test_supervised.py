@@ -53,7 +53,7 @@ class Kept(AdamW):
     """Keeps the gradient in place of a step."""
 
     def step(self, lr: float) -> None:
-        self.found = {name: parameter.grad.clone() for name, parameter in self.named}
+        self.found = {name: parameter.grad.clone() for name, parameter in self.named_parameters}
 
 
 def test_a_step_is_that_of_pytorchs_cross_entropy(tmp_path):

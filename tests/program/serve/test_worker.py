@@ -19,7 +19,7 @@ NOTHING_TO_SCORE = SimpleNamespace(logprobs=lambda rollouts: [None for _ in roll
 
 
 def test_nothing_is_lost_that_is_asked_for_while_the_thread_takes_the_queue():
-    worker = Worker(FAST, most_rows=8)
+    worker = Worker(FAST, max_rows=8)
     worker.start()
     futures = []
 
@@ -43,7 +43,7 @@ def test_many_temperatures_take_turns_and_share_the_weights(monkeypatch):
     """Each temperature has a batch of its own, with a cache; there may not be any number of them,
     nor may each have a copy of the weights."""
     policy = frozen_policy(*load_model_and_tokenizer("tiny"))
-    worker, most, heads, prompt = Worker(FAST, most_rows=8), [], set(), [1, 2, 3]
+    worker, most, heads, prompt = Worker(FAST, max_rows=8), [], set(), [1, 2, 3]
     step = worker.step
 
     def looking(name):
@@ -71,7 +71,7 @@ def test_many_temperatures_take_turns_and_share_the_weights(monkeypatch):
 
 @pytest.fixture
 def worker():
-    running = Worker(FAST, most_rows=8)
+    running = Worker(FAST, max_rows=8)
     running.start()
     yield running
     running.close()
@@ -94,7 +94,7 @@ def test_the_thread_outlives_a_request_that_has_no_policy(worker):
 
 def test_a_request_that_waits_for_a_batch_is_answered_when_the_server_stops(monkeypatch):
     monkeypatch.setattr(serve_worker, "MAX_BATCHES", 0)
-    worker = Worker(FAST, most_rows=8)
+    worker = Worker(FAST, max_rows=8)
     policy = frozen_policy(*load_model_and_tokenizer("tiny"))
     future = worker.sample(Request(policy, [1, 2], [7], 5, stops=Stops()))
     worker.start()
