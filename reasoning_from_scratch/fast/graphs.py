@@ -443,9 +443,8 @@ class GraphDraw:
             draw, suffices = self._draw(
                 logits, u, rows, policy, may_cut_among_largest(logits, *policy)
             )
-            if (
-                suffices is not None and not (suffices[: len(u)] | (u == 0)).all()
-            ):  # waits for the GPU
+            # This waits for the GPU.
+            if suffices is not None and not (suffices[: len(u)] | (u == 0)).all():
                 draw, _ = self._draw(logits, u, rows, policy, False)
         except Exception as error:  # as in GraphDecoder
             self.failed, self.recordings = True, {}

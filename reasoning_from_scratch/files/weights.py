@@ -495,9 +495,8 @@ def save_hf_folder(model: Qwen3Model, tokenizer: ModelTokenizer, folder: str | P
     written |= tokenizer.files
     # The copied generation config may not say which tokens end an answer.
     eos = listed if tokenizer.stops_from == "config.json" else tokenizer.eos_token_id
-    written["config.json"] = _json_bytes(
-        config_to_hf(cfg, eos, pad)
-    )  # last: now the folder is complete
+    # Written last: only with it is the folder complete.
+    written["config.json"] = _json_bytes(config_to_hf(cfg, eos, pad))
     for name, content in written.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)

@@ -60,17 +60,15 @@ class MuonAdamW(AdamW):
     def new_state(self) -> dict[str, Tensor]:
         state = super().new_state()
         for name, parameter in self.named_parameters:
-            if (
-                parameter_kind(name, parameter) == "matrix"
-            ):  # only a running mean, always in float32
+            # A matrix has only a running mean, always in float32.
+            if parameter_kind(name, parameter) == "matrix":
                 state[f"{name}.mean"] = torch.zeros_like(parameter, dtype=torch.float32)
                 del state[f"{name}.square"]
         return state
 
     def _slices(self, name: str, parameter: Tensor) -> list[slice]:
-        if (
-            parameter_kind(name, parameter) == "matrix"
-        ):  # no part of it can be made orthogonal alone
+        # No part of a matrix can be made orthogonal alone.
+        if parameter_kind(name, parameter) == "matrix":
             return [slice(0, len(parameter))]
         return super()._slices(name, parameter)
 

@@ -378,12 +378,10 @@ def test_a_model_that_was_not_asked_the_test_set_is_compared_on_the_held_out_pro
 
 def test_costs_are_the_processors_and_leave_out_what_is_measured():
     row = {"time/total": 10.0, "time/sampling": 4.0, "time/reward": 0.5, "time/train": 3.5}
-    assert (
-        costs.processor_seconds([row]) == 8
-    )  # by the clock, in a run that did not count the other
-    assert (
-        costs.processor_seconds([row | {"time/processor": 5.0}] * 2) == 8
-    )  # half of the time it waited
+    # By the clock, in a run that did not count the processor's time.
+    assert costs.processor_seconds([row]) == 8
+    # The processor waited half of the time.
+    assert costs.processor_seconds([row | {"time/processor": 5.0}] * 2) == 8
     assert costs.processor_seconds([row | {"time/train": None, "time/processor": 10.0}]) == 4.5
 
 

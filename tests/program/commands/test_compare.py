@@ -139,9 +139,8 @@ def test_two_trials_do_not_share_a_folder(tmp_path):
 def test_an_interrupted_comparison_goes_on(tmp_path, monkeypatch, capsys):
     asked = options(tmp_path, seeds=1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        press_at(
-            "reasoning_from_scratch.trainer.train_step", 5, patch
-        )  # the second step of the second run
+        # In the second step of the second run.
+        press_at("reasoning_from_scratch.trainer.train_step", 5, patch)
         compare_command(asked)
     assert "run the same command again" in capsys.readouterr().err
     compare_command(asked)

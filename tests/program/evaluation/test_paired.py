@@ -27,9 +27,8 @@ def test_the_interval_is_students():
     assert five.half_width == pytest.approx(0.278) and five.is_significant
     assert not Effect(mean=-0.27, error=0.1, seeds=5).is_significant
     assert Effect(mean=-0.28, error=0.1, seeds=5).is_significant  # a loss is as sure as a gain
-    assert Effect(0.0, 0.1, seeds=100).half_width == pytest.approx(
-        0.223
-    )  # never narrower than for 11
+    # Never narrower than for 11.
+    assert Effect(0.0, 0.1, seeds=100).half_width == pytest.approx(0.223)
 
 
 def test_standard_error():
