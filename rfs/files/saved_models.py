@@ -130,11 +130,11 @@ def comparable_evaluations(rows: Sequence[dict]) -> list[dict]:
     """The evaluations in lines of metrics.jsonl that measured the same as the last one. A run may
     be resumed with other problems to evaluate on, or with more or fewer of them."""
     evaluations = [evaluation for row in rows for evaluation in evaluations_in(row)]
-    last = measured_on(evaluations[-1]) if evaluations else None
-    return [evaluation for evaluation in evaluations if measured_on(evaluation) == last]
+    last = evaluation_basis(evaluations[-1]) if evaluations else None
+    return [evaluation for evaluation in evaluations if evaluation_basis(evaluation) == last]
 
 
-def measured_on(evaluation: dict) -> tuple[str, int | None, int]:
+def evaluation_basis(evaluation: dict) -> tuple[str, int | None, int]:
     """What an evaluation's accuracy was measured on: the first set's metric, the number of
     problems, and, up to 16, of answers to each."""
     names = [name for name in evaluation if not name.startswith(BEFORE_PREFIX)]
@@ -202,7 +202,6 @@ def read_index(run: Path) -> list[Save]:
 
 
 def weights_folder(run: Path, save: Save) -> Path:
-
     return run / "checkpoints" / f"{save.batch:06d}"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from reasoning_from_scratch.text import one_line, percent, visible
-from rfs.files.saved_models import measured_on
+from rfs.files.saved_models import evaluation_basis
 
 Rows = Sequence[dict]
 
@@ -114,7 +114,9 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
     if not measured_rows or measured_rows[-1] is not rows[-1]:
         return None
     last = rows[-1]
-    comparable_rows = [row for row in measured_rows if measured_on(row) == measured_on(last)]
+    comparable_rows = [
+        row for row in measured_rows if evaluation_basis(row) == evaluation_basis(last)
+    ]
     best = max(comparable_rows, key=lambda row: row["eval_acc"])
     gain = last["env/all/reward/total"] - best["env/all/reward/total"]
     fall = best["eval_acc"] - last["eval_acc"]
@@ -216,7 +218,7 @@ def failure_kind(failure: str) -> str:
 
 
 def failure_reports(rollouts: Sequence, known_kinds: set[str]) -> list[str]:
-    """A sentence for each kind of failure not yet `known`: how often it happened, an example."""
+    """For each kind of failure not in `known_kinds`: how often it happened, and an example."""
     failed = [rollout for rollout in rollouts if rollout.failure]
     reports = []
     for kind, count in Counter(failure_kind(rollout.failure) for rollout in failed).items():

@@ -125,8 +125,8 @@ def check_contradictions(config: RunConfig) -> None:
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "
             f"{config.prompt}: drop one"
         )
-    check_data_path = config.data_path and not config.resume  # an older run may go on with both
-    if check_data_path and not source_of(config.problems).takes_data_path:
+    data_path_counts = config.data_path and not config.resume  # an older run may go on with both
+    if data_path_counts and not source_of(config.problems).takes_data_path:
         raise UserError(
             f"--data-path replaces a download, and --problems {config.problems} has its own "
             "problems: drop one"

@@ -80,7 +80,7 @@ def policy_of_ranks(
     **policy_args,
 ) -> LocalPolicy:
     """The policy of several ranks: each has all weights, or a slice of each of them. Without an
-    optimizer it cannot be trained; `how` are LocalPolicy's other arguments."""
+    optimizer it cannot be trained; `policy_args` are LocalPolicy's other arguments."""
     if shard == "none":
         return RanksPolicy(ranks, model, optimizer_of and optimizer_of(model), **policy_args)
     from rfs.scale import sharding  # late: FSDP2 takes a while to load
@@ -139,8 +139,8 @@ def fresh_store(store: dist.Store, rank: int, size: int) -> dist.Store:
     """A part of torchrun's store that no rank has written in before this start.
 
     torchrun keeps its store when it restarts the ranks. The first rank to arrive would find a dead
-    rank's address there, and try it until `WAITING` is over. So rank 0 takes a new name at every
-    start and answers all who call it by that name; under a dead rank's name, nobody answers.
+    rank's address there, and try it until COLLECTIVE_TIMEOUT is over. So rank 0 takes a new name
+    at every start and answers all who call it by that name; under a dead rank's name, nobody does.
     """
     name = uuid4().hex
     if rank == 0:

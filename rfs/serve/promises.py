@@ -47,7 +47,7 @@ class Promises:
         return self.by_id[id]
 
     async def wait(self, promise: Promise) -> object:
-        """Its result, or its error; TimeoutError after `HELD` seconds."""
+        """Its result, or its error; TimeoutError after FETCH_TIMEOUT seconds."""
         await wait_for(promise.future, FETCH_TIMEOUT)
         self.note_fetched(promise)
         return promise.future.result()

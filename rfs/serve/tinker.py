@@ -78,9 +78,8 @@ PROTOBUF = "application/x-protobuf"
 SESSION_TIMEOUT = 300.0  # seconds without a sign of life after which a client counts as gone
 MAX_MODELS, MAX_SESSIONS = 64, 1000
 MAX_WAITING = 4096  # calls of a model, or of a session's samplers
-MISSING_CALL_TIMEOUT = (
-    120.0  # seconds that calls of a model wait for one before them that never came
-)
+# Seconds that calls of a model wait for one before them that never came.
+MISSING_CALL_TIMEOUT = 120.0
 TRAINED_PARTS = ("train_mlp", "train_attn")
 UNEMBED_NOTE = "here LoRA goes only on attention and MLP: train_unembed has no effect"
 
@@ -395,7 +394,7 @@ class Tinker:
     def run_in_turn(
         self, call: bodies.Numbered | LossRequest, run: Callable[[TrainedModel], object]
     ) -> Response:
-        """Calls `do` with the model when it is this call's turn. An error goes into the promise."""
+        """Calls `run` with the model when the call's turn comes. An error goes into the promise."""
         model_id, queue = call.model_id, self.queue_of(call.model_id)
         number = queue.next + len(queue.waiting) if call.seq_id is None else call.seq_id
         request_id = f"{model_id}:{number}"

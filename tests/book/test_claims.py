@@ -743,7 +743,7 @@ def sixteen_tries_with_qwens_prompt() -> dict[str, list[str]]:
         ],
         "README.md": [
             f"finds a correct answer to {old} of 50 test problems, the trained one to {new} "
-            f"({error})"
+            f"(standard error of the difference {error})"
         ],
     }
 

@@ -124,8 +124,8 @@ def type_in_words(schema: Mapping) -> str:
         return " or ".join(map(type_in_words, schema["anyOf"]))
     if schema.get("items"):
         return f"array of {type_in_words(schema['items'])}"
-    types = schema.get("type", "anything")
-    return types if isinstance(types, str) else " or ".join(types)
+    type_names = schema.get("type", "anything")
+    return type_names if isinstance(type_names, str) else " or ".join(type_names)
 
 
 # --- does a call match? ---
@@ -155,8 +155,8 @@ def matches_schema(value: Any, schema: Mapping) -> bool:
         return any(matches_schema(value, option) for option in schema["anyOf"])
     if "enum" in schema:
         return any(value == option and type(value) is type(option) for option in schema["enum"])
-    types = schema.get("type", [])
-    allowed = [types] if isinstance(types, str) else types
+    type_names = schema.get("type", [])
+    allowed = [type_names] if isinstance(type_names, str) else type_names
     value_type = JSON_TYPES[type(value)]
     if value_type == "integer" and "number" in allowed:
         value_type = "number"
