@@ -526,7 +526,7 @@ def step_policy(form: Form, config: RunConfig) -> LocalPolicy:
         FAST,
         make_decoder=recordings.decoder,
         make_draw=recordings.draw,
-        free_memory=recordings.let_go,
+        free_memory=recordings.free_memory,
     )
     training_pass = CompiledPass(model) if config.compile else packed_logprobs
     return LocalPolicy(model, AdamW(model), config, training_pass, tokenizer, engine)

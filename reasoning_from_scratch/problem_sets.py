@@ -151,7 +151,7 @@ def csv_rows(path: Path, text: str) -> Iterator[tuple[str, dict[str, str]]]:
     if declared := _SEPARATOR_LINE.fullmatch(first_line):
         separator = declared[1]
         start += len(first_line) + 1
-    lines_above = text.count("\n", 0, start)  # the names of the columns
+    lines_above = text.count("\n", 0, start)  # above the names of the columns
     lines = csv.DictReader(io.StringIO(text[start:], newline=""), delimiter=separator)
     try:
         for row in lines:

@@ -175,9 +175,8 @@ class ModelTokenizer:
         answer_follows: bool = True,
         tools: Sequence[Mapping] | None = None,
     ) -> str:
-        from reasoning_from_scratch.chat_templates import (
-            render_conversation,  # late: few models need jinja2
-        )
+        # Imported late: few models need jinja2.
+        from reasoning_from_scratch.chat_templates import render_conversation
 
         return render_conversation(
             self.chat_template, messages, self.named_tokens, answer_follows, tools

@@ -278,7 +278,7 @@ class Comparison:
         return left is not None and right is not None and same_region(left, right)
 
 
-# Either order of the two kinds; `same` knows what to do with other pairs.
+# Either order of the two kinds; `same_objects` knows what to do with other pairs.
 COMPARISONS: dict[tuple[type, type], Callable] = {
     (Value, Value): Comparison.same_values,
     (TimeOfDay, TimeOfDay): Comparison.same_times,

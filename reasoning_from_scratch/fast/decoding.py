@@ -150,7 +150,7 @@ class RecordingCache:
             return draw
         return partial(cached[1], keeps=keeps)
 
-    def let_go(self) -> bool:
+    def free_memory(self) -> bool:
         """Keep nothing from now on. Returns False if nothing was kept."""
         cached, self.cached, self.enabled = self.cached, None, False
         return cached is not None

@@ -292,7 +292,7 @@ def build_policies(
             FAST,
             make_decoder=recordings.decoder,
             make_draw=recordings.draw,
-            free_memory=recordings.let_go,
+            free_memory=recordings.free_memory,
         ),
     }
     if ranks.size == 1:

@@ -235,7 +235,7 @@ def test_a_run_keeps_its_recordings_and_sees_its_updates(gpu):
     model.tok_emb.weight.data = model.tok_emb.weight.data * 2  # elsewhere, as another model's
     doubled = drawn(model, 40, engine=engine, top_p=0.8)[0]
     assert doubled == drawn(model, 40, engine=PLAIN_ENGINE, top_p=0.8)[0] != found[2][0]
-    assert recordings.let_go() and not recordings.let_go()
+    assert recordings.free_memory() and not recordings.free_memory()
     assert drawn(model, 40, engine=engine, top_p=0.8) and recordings.cached is None
 
 
