@@ -56,7 +56,7 @@ def test_uv_run_gives_samplers_this_environment(tmp_path):
     )
     (tmp_path / "uv").symlink_to("/bin/sh")  # a shell that runs the script `run`, named as uv is
     (tmp_path / "run").write_text(f"{sys.executable} -c '{code}'\nexit $?\n")
-    environment = {k: v for k, v in os.environ.items() if k not in ray_start.SETTINGS}
+    environment = {k: v for k, v in os.environ.items() if k not in ray_start.RAY_VARIABLES}
     done = subprocess.run(
         [tmp_path / "uv", "run"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
